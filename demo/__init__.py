@@ -1,0 +1,6 @@
+"""
+The main job, shown for real: `make demo` (see `python -m demo --help`).
+
+The demo drives everything from outside, as a platform engineer would: `qcs`, `kubectl`, HTTP. It knows nothing of the
+operator's insides, so it doubles as the end-to-end test of the engine tier.
+"""

@@ -1,0 +1,142 @@
+"""What the operator needs of the Kubernetes API, and nothing else: the seam between deciding and the cluster.
+
+Manifests are plain dicts throughout (facts/kopf-and-libraries.md §0.3). Errors are few, because the reconciler acts on few
+distinctions; each keeps the API server's own sentence, which is shown to people as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Manifest = dict[str, Any]
+
+FIELD_MANAGER = "qwen-cached-serve"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object as the API addresses it. A fixed table replaces discovery: one request less per kind and start."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """`apps/v1`, or `v1` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+        """Return the URL path of the collection, the object or its subresource."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part is not None]
+        return "/" + "/".join(parts)
+
+
+GROUP = "qwencache.dev"
+
+SERVES = Resource(GROUP, "v1alpha1", "QwenCachedServe", "qwencachedserves")
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
+REPLICA_SETS = Resource("apps", "v1", "ReplicaSet", "replicasets")
+PODS = Resource("", "v1", "Pod", "pods")
+SERVICES = Resource("", "v1", "Service", "services")
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
+LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
+EVENTS = Resource("events.k8s.io", "v1", "Event", "events")
+
+OWNED = (CONFIG_MAPS, SERVICE_ACCOUNTS, SERVICES, DEPLOYMENTS)
+"""Kinds of children, in the order in which they are applied: what the pods need comes before the pods."""
+READ_ONLY = (REPLICA_SETS, PODS)
+"""Kinds that are watched and never written."""
+
+_BY_KIND = {(r.api_version, r.kind): r for r in (SERVES, *OWNED, *READ_ONLY, LEASES, EVENTS)}
+
+
+def resource_of(manifest: Manifest) -> Resource:
+    """Return the table's entry for a manifest.
+
+    Raises:
+        KeyError: a kind this operator has no business with.
+
+    """
+    return _BY_KIND[manifest["apiVersion"], manifest["kind"]]
+
+
+class ApiError(Exception):
+    """An answer (or none) of the API server that is not a success; `message` is the server's sentence."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Conflict(ApiError):  # noqa: N818 - named after the API's reasons
+    """409: modified meanwhile, exists already, or a precondition does not hold. Look again."""
+
+
+class NotFound(ApiError):  # noqa: N818
+    """404: the object, its namespace or its kind is not there."""
+
+
+class Invalid(ApiError):  # noqa: N818
+    """400, 405, 413, 415, 422: the same request will never succeed; the message names the field."""
+
+
+class Forbidden(ApiError):  # noqa: N818
+    """403 (or 401): RBAC, admission, quota, or a namespace that is being terminated."""
+
+    @property
+    def namespace_terminating(self) -> bool:
+        """Whether the refusal only says that the namespace is going away (cause NamespaceTerminating)."""
+        return "is being terminated" in self.message or "NamespaceTerminating" in self.message
+
+
+class Transient(ApiError):  # noqa: N818
+    """429, 5xx, timeout, connection lost: the same request may succeed later, and may even have succeeded."""
+
+
+class WriteDenied(Exception):
+    """A write was stopped before it was sent: this process no longer holds the leadership."""
+
+
+class Port(Protocol):
+    """The operator's view of the API. Every method raises `ApiError`s; writes raise `WriteDenied` without leadership."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest:
+        """Return one object."""
+        ...
+
+    async def list(
+        self, resource: Resource, namespace: str | None, *, selector: str = "", limit: int = 0
+    ) -> list[Manifest]:
+        """Return all objects that match (`namespace=None`: cluster-wide); with `limit` at most that many."""
+        ...
+
+    async def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Server-side apply as FIELD_MANAGER, taking over conflicting fields; return the object as it is now."""
+        ...
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """Server-side apply of the status subresource; the manifest carries only identity and `status`."""
+        ...
+
+    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """Create an object; `Conflict` when the name is taken."""
+        ...
+
+    async def replace(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """Replace an object; its `resourceVersion` makes it optimistic (`Conflict` when it moved on)."""
+        ...
+
+    async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
+        """Delete the object with this uid in the background; one that is gone already is no error."""
+        ...

@@ -1,0 +1,1 @@
+"""Development tools of this repository: bootstrap and the test tiers. Nothing here ships with the operator."""

@@ -1,0 +1,196 @@
+"""
+The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|node|engine` (what the Makefile and CI call).
+
+`all` starts the long builds (Kubernetes binaries, images) first and runs what needs only Python beside them. A tier that
+cannot run on this machine (no Go, no root) says so in one line and is skipped; under CI=true that is a failure.
+Reports: build/reports/*.xml (JUnit), logs: build/logs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.background import BackgroundBuild
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+PYTHON = sys.executable
+NODE_CLUSTER = "tests"
+
+# What the cluster tier needs comes first: containerd is only needed by the node.
+CONTROL_PLANE_BUILD = [
+    PYTHON,
+    "-m",
+    "localkube",
+    "build",
+    "--module",
+    "etcd",
+    "--module",
+    "kubernetes",
+    "--module",
+    "kwok",
+]
+NODE_BUILD = [PYTHON, "-m", "localkube", "build"]
+IMAGES_BUILD = [PYTHON, "-m", "images.build"]
+PREREQUISITES = [PYTHON, "-m", "localkube", "prereqs", "--install"]
+
+
+@dataclass
+class Run:
+    """One invocation: what ran how long and how it ended."""
+
+    in_ci: bool
+    outcomes: list[tuple[str, str, float]] = field(default_factory=list)
+
+    def stage(self, name: str, work: Callable[[], int]) -> None:
+        """Run one tier; an exit status other than zero is a failure, later tiers still run."""
+        print(f"\n=== {name}", flush=True)
+        begun = time.monotonic()
+        try:
+            outcome = "passed" if work() == 0 else "FAILED"
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            print(f"{name}: {error}", flush=True)
+            outcome = "FAILED"
+        self.outcomes.append((name, outcome, time.monotonic() - begun))
+
+    def skip(self, name: str, why: str) -> None:
+        """A tier that this machine cannot run: a failure in CI, a line elsewhere."""
+        print(f"\n=== {name}: skipped, {why}", flush=True)
+        self.outcomes.append((name, "FAILED" if self.in_ci else "skipped", 0.0))
+
+    def finish(self) -> int:
+        """Print the table; 1 when anything failed."""
+        print("\nTier        outcome    seconds")
+        for name, outcome, seconds in self.outcomes:
+            print(f"{name:<11} {outcome:<9} {seconds:8.0f}")
+        passed = sum(outcome == "passed" for _, outcome, _ in self.outcomes)
+        failed = sum(outcome == "FAILED" for _, outcome, _ in self.outcomes)
+        skipped = len(self.outcomes) - passed - failed
+        print(f"tiers: {passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
+        return 1 if failed else 0
+
+
+def missing_for_cluster() -> str:
+    """Why the cluster tier cannot run here, or an empty string."""
+    if shutil.which("go") or os.environ.get("KUBEBUILDER_ASSETS"):
+        return ""
+    return "no Go and no KUBEBUILDER_ASSETS: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS"
+
+
+def missing_for_node() -> str:
+    """Why node and engine tiers cannot run here, or an empty string."""
+    if os.geteuid() != 0:
+        return "a real node needs root: run as root"
+    return missing_for_cluster()
+
+
+def lint() -> int:
+    """ruff, mypy and the import layers."""
+    bin_dir = Path(PYTHON).parent
+    commands = [
+        [str(bin_dir / "ruff"), "check", "."],
+        [str(bin_dir / "ruff"), "format", "--check", "."],
+        [str(bin_dir / "mypy")],
+        [str(bin_dir / "lint-imports"), "--no-cache"],
+    ]
+    return max(subprocess.run(command, cwd=ROOT, check=False).returncode for command in commands)
+
+
+def pytest(tier: str, *options: str, env: dict[str, str] | None = None) -> int:
+    """One tier's tests with a JUnit report."""
+    report = BUILD / "reports" / f"{tier}.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    command = [PYTHON, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "--durations=5", *options]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, check=False).returncode
+
+
+def unit() -> int:
+    """Rules only: no cluster, no engine."""
+    return pytest("unit", "-n", "2", "-q")
+
+
+def localkube(*args: str) -> str:
+    """Run localkube's command line, return what it printed on standard output."""
+    return subprocess.run(
+        [PYTHON, "-m", "localkube", *args], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+
+
+def with_node_cluster(tiers: Sequence[str], run: Run) -> None:
+    """One cluster with a real node for the tiers that need it; its logs stay in build/logs when something failed."""
+    localkube("down", "--name", NODE_CLUSTER)
+    try:
+        localkube("up", "--name", NODE_CLUSTER, "--node", "--kwok", "2", "--gpus", "8")
+        kubeconfig = localkube("kubeconfig", "--name", NODE_CLUSTER)
+        env = {"QCS_NODE_KUBECONFIG": kubeconfig, "QCS_NODE_CLUSTER": NODE_CLUSTER}
+        for tier in tiers:
+            run.stage(tier, lambda tier=tier: pytest(tier, "-v", env=env))  # type: ignore[misc]
+    finally:
+        logs = Path(localkube("logs", "--name", NODE_CLUSTER))
+        if logs.is_dir() and any(outcome == "FAILED" for _, outcome, _ in run.outcomes):
+            shutil.copytree(logs, BUILD / "logs" / "node-cluster", dirs_exist_ok=True)
+        localkube("down", "--name", NODE_CLUSTER)
+
+
+def run_all(run: Run, wanted: set[str]) -> None:
+    """Builds in the background, the quick tiers beside them, then the tiers that need the builds."""
+    cluster_gap, node_gap = missing_for_cluster(), missing_for_node()
+    node_tiers = [tier for tier in ("node", "engine") if tier in wanted]
+    needs_cluster = ("cluster" in wanted or bool(node_tiers)) and not cluster_gap
+    needs_node = bool(node_tiers) and not node_gap
+    if os.geteuid() == 0 and (needs_cluster or needs_node):
+        subprocess.run(PREREQUISITES, cwd=ROOT, check=True)
+    binaries = images = None
+    try:
+        if needs_cluster:
+            chain = [CONTROL_PLANE_BUILD] + ([NODE_BUILD] if needs_node else [])
+            binaries = BackgroundBuild("the Kubernetes binaries", chain, BUILD / "logs" / "build-localkube.log")
+        if needs_node:
+            images = BackgroundBuild("the images", [IMAGES_BUILD], BUILD / "logs" / "build-images.log")
+        if "lint" in wanted:
+            run.stage("lint", lint)
+        if "unit" in wanted:
+            run.stage("unit", unit)
+        if "cluster" in wanted:
+            if binaries:
+                run.stage("build-cluster", lambda: int(binaries.wait(0) < 0))
+                run.stage("cluster", lambda: pytest("cluster", "-v"))
+            else:
+                run.skip("cluster", cluster_gap)
+        if node_tiers and binaries and images:
+            run.stage("build-node", lambda: int(binaries.wait() + images.wait() < 0))
+            if run.outcomes[-1][1] == "passed":
+                with_node_cluster(node_tiers, run)
+        elif node_tiers:
+            for tier in node_tiers:
+                run.skip(tier, node_gap)
+    finally:
+        for build in (binaries, images):
+            if build:
+                build.stop()
+
+
+def main() -> int:
+    """Entry point of `python -m tools.tiers`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tier", choices=["all", "lint", "unit", "cluster", "node", "engine"])
+    tier = parser.parse_args().tier
+    wanted = {"lint", "unit", "cluster", "node", "engine"} if tier == "all" else {tier}
+    # SIGTERM as an exception, so that the cluster and the builds are taken down on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    run = Run(in_ci=os.environ.get("CI") == "true")
+    run_all(run, wanted)
+    return run.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
