@@ -1,4 +1,4 @@
-"""How the demo does things: kubectl and other commands as argument lists, waiting on conditions, HTTP through port-forward."""
+"""How the demo does things: commands as argument lists, waiting on conditions, HTTP through port-forward."""
 
 from __future__ import annotations
 

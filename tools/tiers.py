@@ -1,8 +1,8 @@
 """
 The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|node|engine` (what the Makefile and CI call).
 
-`all` starts the long builds (Kubernetes binaries, images) first and runs what needs only Python beside them. A tier that
-cannot run on this machine (no Go, no root) says so in one line and is skipped; under CI=true that is a failure.
+`all` starts the long builds (Kubernetes binaries, images) first and runs what needs only Python beside them.
+A tier that cannot run on this machine (no Go, no root) says so in one line and is skipped; under CI=true that fails.
 Reports: build/reports/*.xml (JUnit), logs: build/logs/.
 """
 
@@ -61,6 +61,11 @@ class Run:
             print(f"{name}: {error}", flush=True)
             outcome = "FAILED"
         self.outcomes.append((name, outcome, time.monotonic() - begun))
+
+    def built(self, name: str, wait: Callable[[], float]) -> bool:
+        """Wait for builds as a stage of its own; True when they are there."""
+        self.stage(name, lambda: int(wait() < 0))
+        return self.outcomes[-1][1] == "passed"
 
     def skip(self, name: str, why: str) -> None:
         """A tier that this machine cannot run: a failure in CI, a line elsewhere."""
@@ -125,6 +130,15 @@ def localkube(*args: str) -> str:
     ).stdout.strip()
 
 
+def keep_logs() -> None:
+    """Copy the logs of the node cluster's components before they go with it."""
+    folder = BUILD / "logs" / "node-cluster"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in localkube("logs", "--name", NODE_CLUSTER).splitlines():
+        if Path(path).is_file():
+            shutil.copy(path, folder)
+
+
 def with_node_cluster(tiers: Sequence[str], run: Run) -> None:
     """One cluster with a real node for the tiers that need it; its logs stay in build/logs when something failed."""
     localkube("down", "--name", NODE_CLUSTER)
@@ -135,9 +149,8 @@ def with_node_cluster(tiers: Sequence[str], run: Run) -> None:
         for tier in tiers:
             run.stage(tier, lambda tier=tier: pytest(tier, "-v", env=env))  # type: ignore[misc]
     finally:
-        logs = Path(localkube("logs", "--name", NODE_CLUSTER))
-        if logs.is_dir() and any(outcome == "FAILED" for _, outcome, _ in run.outcomes):
-            shutil.copytree(logs, BUILD / "logs" / "node-cluster", dirs_exist_ok=True)
+        if any(outcome == "FAILED" for _, outcome, _ in run.outcomes):
+            keep_logs()
         localkube("down", "--name", NODE_CLUSTER)
 
 
@@ -145,38 +158,38 @@ def run_all(run: Run, wanted: set[str]) -> None:
     """Builds in the background, the quick tiers beside them, then the tiers that need the builds."""
     cluster_gap, node_gap = missing_for_cluster(), missing_for_node()
     node_tiers = [tier for tier in ("node", "engine") if tier in wanted]
-    needs_cluster = ("cluster" in wanted or bool(node_tiers)) and not cluster_gap
     needs_node = bool(node_tiers) and not node_gap
-    if os.geteuid() == 0 and (needs_cluster or needs_node):
-        subprocess.run(PREREQUISITES, cwd=ROOT, check=True)
-    binaries = images = None
+    needs_cluster = needs_node or ("cluster" in wanted and not cluster_gap)
+    builds = start_builds(needs_cluster=needs_cluster, needs_node=needs_node)
     try:
-        if needs_cluster:
-            chain = [CONTROL_PLANE_BUILD] + ([NODE_BUILD] if needs_node else [])
-            binaries = BackgroundBuild("the Kubernetes binaries", chain, BUILD / "logs" / "build-localkube.log")
-        if needs_node:
-            images = BackgroundBuild("the images", [IMAGES_BUILD], BUILD / "logs" / "build-images.log")
-        if "lint" in wanted:
-            run.stage("lint", lint)
-        if "unit" in wanted:
-            run.stage("unit", unit)
-        if "cluster" in wanted:
-            if binaries:
-                run.stage("build-cluster", lambda: int(binaries.wait(0) < 0))
-                run.stage("cluster", lambda: pytest("cluster", "-v"))
-            else:
-                run.skip("cluster", cluster_gap)
-        if node_tiers and binaries and images:
-            run.stage("build-node", lambda: int(binaries.wait() + images.wait() < 0))
-            if run.outcomes[-1][1] == "passed":
-                with_node_cluster(node_tiers, run)
-        elif node_tiers:
+        for tier, work in (("lint", lint), ("unit", unit)):
+            if tier in wanted:
+                run.stage(tier, work)
+        if "cluster" in wanted and cluster_gap:
+            run.skip("cluster", cluster_gap)
+        elif "cluster" in wanted and run.built("build-cluster", lambda: builds[0].wait(0)):
+            run.stage("cluster", lambda: pytest("cluster", "-v"))
+        if node_gap:
             for tier in node_tiers:
                 run.skip(tier, node_gap)
+        elif node_tiers and run.built("build-node", lambda: sum(build.wait() for build in builds)):
+            with_node_cluster(node_tiers, run)
     finally:
-        for build in (binaries, images):
-            if build:
-                build.stop()
+        for build in builds:
+            build.stop()
+
+
+def start_builds(*, needs_cluster: bool, needs_node: bool) -> list[BackgroundBuild]:
+    """Start what the wanted tiers need: binaries first, images beside them."""
+    if needs_cluster and os.geteuid() == 0:
+        subprocess.run(PREREQUISITES, cwd=ROOT, check=True)
+    builds = []
+    if needs_cluster:
+        chain = [CONTROL_PLANE_BUILD] + ([NODE_BUILD] if needs_node else [])
+        builds.append(BackgroundBuild("the Kubernetes binaries", chain, BUILD / "logs" / "build-localkube.log"))
+    if needs_node:
+        builds.append(BackgroundBuild("the images", [IMAGES_BUILD], BUILD / "logs" / "build-images.log"))
+    return builds
 
 
 def main() -> int:

@@ -1,0 +1,133 @@
+"""What node and engine tier share: the cluster with a real node that `tools.tiers` brought up, images and operator in it."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from demo import cluster as places
+from demo.narrate import Narrator
+from demo.report import Report
+from demo.shell import Shell
+from demo.steps import Demo
+from localkube import cluster as clusters
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "logs" / "node"
+IMAGES = ("operator", "engine-cpu", "model-tiny")
+STARTUP_SECONDS = 900
+
+
+def unavailable(reason):
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Node:
+    """The cluster, seen as an administrator sees it."""
+
+    def __init__(self, kubeconfig):
+        self.kubeconfig = kubeconfig
+        self.narrator = Narrator()
+        self.shell = Shell(kubeconfig, self.narrator)
+        self.place = places.Place(kubeconfig, places.local_images(), simulated_nodes=True)
+
+    def install_operator(self):
+        Demo(self.place, self.narrator, Report()).install_operator()
+
+    def tiny(self, name, **spec):
+        """The small CPU resource of examples/, changed by `spec` (merged one level deep)."""
+        resource = yaml.safe_load((ROOT / "examples" / "cpu-tiny.yaml").read_text())
+        resource["metadata"]["name"] = name
+        resource["spec"]["model"]["source"]["image"]["reference"] = self.place.images.model_tiny
+        resource["spec"]["engine"]["image"] = self.place.images.engine_cpu
+        for part, changes in spec.items():
+            resource["spec"][part] = (
+                {**resource["spec"].get(part, {}), **changes} if isinstance(changes, dict) else changes
+            )
+        return resource
+
+    def apply(self, namespace, resource):
+        self.shell.kubectl("apply", "--server-side", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(resource))
+
+    def patch(self, namespace, name, spec):
+        self.shell.kubectl("patch", "qcs", name, "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def resource(self, namespace, name):
+        return self.shell.get("qcs", name, namespace) or {}
+
+    def conditions(self, namespace, name):
+        """Conditions of the current generation, by type."""
+        resource = self.resource(namespace, name)
+        generation = resource.get("metadata", {}).get("generation")
+        found = resource.get("status", {}).get("conditions", [])
+        return {c["type"]: c for c in found if c.get("observedGeneration") == generation}
+
+    def pods(self, namespace):
+        return [p for p in self.shell.list("pods", namespace) if not p["metadata"].get("deletionTimestamp")]
+
+    def wait(self, what, look, seconds=STARTUP_SECONDS, remark=lambda: ""):
+        return self.shell.wait(what, lambda: look() or None, timeout_seconds=seconds, remark=remark)
+
+    def wait_ready(self, namespace, name):
+        def ready():
+            condition = self.conditions(namespace, name).get("Ready")
+            return condition if condition and condition["status"] == "True" else None
+
+        begun = time.monotonic()
+        self.wait(f"{name} is Ready", ready, remark=lambda: str(self.conditions(namespace, name).get("Ready")))
+        return time.monotonic() - begun
+
+    def keep_logs(self, namespace, test):
+        """Everything a person would want to see of a failed test, in build/logs/node/<test>/."""
+        folder = LOGS / test
+        folder.mkdir(parents=True, exist_ok=True)
+        everything = self.shell.run(
+            ["kubectl", "get", "qcs,all,events,configmaps", "-n", namespace, "-o", "yaml"], check=False
+        )
+        (folder / "objects.yaml").write_text(everything.stdout)
+        for pod in self.shell.list("pods", namespace):
+            name = pod["metadata"]["name"]
+            containers = pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
+            for container in containers:
+                for previous in ("", "--previous"):
+                    arguments = [
+                        "logs",
+                        "-n",
+                        namespace,
+                        name,
+                        "-c",
+                        container["name"],
+                        *([previous] if previous else []),
+                    ]
+                    text = self.shell.kubectl(*arguments, check=False)
+                    if text:
+                        (folder / f"{name}.{container['name']}{previous.replace('--', '.')}.log").write_text(text)
+        operator = self.shell.kubectl(
+            "logs",
+            "-n",
+            "qwen-cached-serve",
+            "-l",
+            "app.kubernetes.io/name=qwen-cached-serve-operator",
+            "--tail=-1",
+            check=False,
+        )
+        (folder / "operator.log").write_text(operator)
+
+
+def connect():
+    """The cluster of this run, with images and operator; the tier is skipped (in CI: fails) where there is none."""
+    kubeconfig, name = os.environ.get("QCS_NODE_KUBECONFIG"), os.environ.get("QCS_NODE_CLUSTER")
+    if not kubeconfig:
+        unavailable("no node cluster: run `make test-node` or `make test-engine`, which bring one up")
+    if name:
+        found = clusters.find(name)
+        for image in IMAGES:
+            found.load_image(ROOT / "build" / "images" / f"{image}.tar")
+    node = Node(kubeconfig)
+    node.install_operator()
+    return node
