@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+import tarfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from demo.narrate import Narrator
@@ -49,18 +51,30 @@ def existing(kubeconfig: str | None) -> Place:
         engine_cpu=os.environ.get("QCS_DEMO_ENGINE_IMAGE", ""),
         model_tiny=os.environ.get("QCS_DEMO_MODEL_IMAGE", ""),
     )
-    built = local_images()
-    filled = {name: getattr(images, name) or getattr(built, name) for name in ("operator", "engine_cpu", "model_tiny")}
-    return Place(path, replace(images, **filled), simulated_nodes=os.environ.get("QCS_DEMO_SIMULATED_NODES") == "true")
+    built = images if all(asdict(images).values()) else local_images()
+    filled = {name: given or getattr(built, name) for name, given in asdict(images).items()}
+    return Place(path, Images(**filled), simulated_nodes=os.environ.get("QCS_DEMO_SIMULATED_NODES") == "true")
 
 
 def local_images() -> Images:
-    """References of the images that this repository builds."""
-    from images.build import reference
+    """References of the images whose archives lie in build/images, as the archives themselves say.
 
-    return Images(
-        operator=reference("operator"), engine_cpu=reference("engine-cpu"), model_tiny=reference("model-tiny")
-    )
+    Raises:
+        DemoError: an archive is missing.
+
+    """
+    return Images(_reference("operator"), _reference("engine-cpu"), _reference("model-tiny"))
+
+
+def _reference(name: str) -> str:
+    """Name under which a node finds an image after its archive was imported (OCI image layout, index.json)."""
+    path = ROOT / "build" / "images" / f"{name}.tar"
+    try:
+        with tarfile.open(path) as archive:
+            index = json.load(archive.extractfile("index.json"))  # type: ignore[arg-type]
+    except FileNotFoundError as error:
+        raise DemoError(f"no image archive {path}: run `make images`, or name an image (see docs/demo.md)") from error
+    return str(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"])
 
 
 def local(narrator: Narrator) -> Place:

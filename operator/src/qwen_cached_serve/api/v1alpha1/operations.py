@@ -1,0 +1,89 @@
+"""How the served pods are reached, watched, rolled and probed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from qwen_cached_serve.api.base import ApiModel, Default, IntOrPercent, Port, Restarts, Toggle
+from qwen_cached_serve.api.v1alpha1 import defaults
+from qwen_cached_serve.api.v1alpha1.environment import UncheckedArgs
+
+
+class ServiceSpec(ApiModel):
+    """The Service in front of the pods; it has the resource's name where that is a valid Service name."""
+
+    type: Annotated[Literal["ClusterIP", "NodePort", "LoadBalancer"] | None, Default(defaults.SERVICE_TYPE)] = None
+    """How the Service is reached."""
+    port: Annotated[Port | None, Default(defaults.SERVICE_PORT)] = None
+    """Port that clients connect to."""
+
+
+class MonitoringSpec(ApiModel):
+    """Objects for Prometheus."""
+
+    pod_monitor: Annotated[Toggle | None, Default(defaults.POD_MONITOR)] = None
+    """Enabled, a PodMonitor for engine and cache server, is not implemented yet."""
+
+
+class NetworkPolicySpec(ApiModel):
+    """Who may reach the pods."""
+
+    mode: Annotated[Toggle | None, Default(defaults.NETWORK_POLICY)] = None
+    """Enabled, a NetworkPolicy that admits clients to the engine's port only, is not implemented yet."""
+
+
+class DisruptionBudgetSpec(ApiModel):
+    """How many pods a drain may take."""
+
+    max_unavailable: IntOrPercent | None = None
+    """Pods that may be away. A PodDisruptionBudget is not implemented yet; leave disruptionBudget out."""
+
+
+class RolloutSpec(ApiModel):
+    """How a change reaches the pods."""
+
+    max_surge: Annotated[IntOrPercent | None, Default(defaults.MAX_SURGE)] = None
+    """Pods above replicas during a roll. Each needs GPUs of its own; without free ones a surge waits for ever."""
+    max_unavailable: Annotated[IntOrPercent | None, Default(defaults.MAX_UNAVAILABLE)] = None
+    """Pods below replicas during a roll."""
+    on_failure: Annotated[Literal["Hold", "RollBack"] | None, Default(defaults.ON_FAILURE)] = None
+    """Hold leaves a failed roll where it stopped, the pods not yet replaced keep serving. RollBack is not implemented
+    yet."""
+    on_compatibility_change: Annotated[Literal["Isolate", "Roll"] | None, Default(defaults.ON_COMPATIBILITY_CHANGE)] = (
+        None
+    )
+    """What happens when pods of one spec cannot read each other's cache entries. Isolate leaves them. Roll, replacing
+    the older ones, is not implemented yet."""
+    on_operator_upgrade: Annotated[Literal["Keep", "Roll"] | None, Default(defaults.ON_OPERATOR_UPGRADE)] = None
+    """Keep leaves running pods as they are when a newer operator would render them differently. Roll is not implemented
+    yet."""
+
+
+class BlockSizeProbeSpec(ApiModel):
+    """The init container that finds N before the engine starts."""
+
+    method: Annotated[Literal["Auto", "Construct"] | None, Default(defaults.PROBE_METHOD)] = None
+    """Construct builds the model's layers without weights and asks vLLM; Auto lets the operator choose, today
+    Construct."""
+    timeout_seconds: Annotated[int | None, Field(ge=30, le=86400), Default(defaults.PROBE_TIMEOUT_SECONDS)] = None
+    """Time after which the probe gives up."""
+
+
+class UnsupportedSpec(ApiModel):
+    """The way out when an engine release breaks a derived flag: appended verbatim, after everything derived.
+
+    Nothing here is checked; the condition Validated becomes False.
+    """
+
+    engine_args: UncheckedArgs = None
+    """Arguments for the engine, derived flags included."""
+    cache_server_args: UncheckedArgs = None
+    """Arguments for the cache server, derived flags included."""
+
+
+LIFECYCLE = Restarts(
+    pods=False,
+    sentence="Paused and back restarts nothing; Stopped ends the pods and Running starts new ones.",
+)
