@@ -1,7 +1,7 @@
 """The numbers of a Qwen3.5-family checkpoint that decide its block size, read from its `config.json`.
 
-Which architectures share the formula: vLLM registers one config class for the four below (facts/vllm.md §1.4);
-everything else is refused here, because a guess would look like knowledge.
+Which architectures share the formula is data of the version profiles: vLLM registers one config class for them
+(facts/vllm.md §1.4). Everything else is refused here, because a guess would look like knowledge.
 """
 
 from __future__ import annotations
@@ -10,12 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SUPPORTED_ARCHITECTURES = (
-    "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration",
-    "Qwen3_5ForCausalLM",
-    "Qwen3_5MoeForCausalLM",
-)
+from qwen_cached_serve.inpod.profiles import load_profiles
 
 DTYPE_BYTES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 """Bytes per element of the dtypes that model and Mamba state come in."""
@@ -93,10 +88,11 @@ def _architecture(config: Mapping[str, Any]) -> str:
     if not isinstance(names, list) or not names:
         raise GeometryError("architectures: missing; this is not the config.json of a model that vLLM can serve")
     name = str(names[0])
-    if name not in SUPPORTED_ARCHITECTURES:
+    supported = load_profiles().architectures
+    if name not in supported:
         raise GeometryError(
             f"architectures: {name} has another cache layout than the Qwen3.5 family, so its block size cannot be "
-            f"predicted; supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
+            f"predicted; supported: {', '.join(supported)}"
         )
     return name
 

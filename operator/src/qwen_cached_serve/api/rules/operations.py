@@ -66,9 +66,9 @@ RULES = (
     not_implemented(
         "spec.rollout",
         "onOperatorUpgrade",
-        "Roll",
-        instead="remove rollout.onOperatorUpgrade or set it to Keep",
-        base={"onOperatorUpgrade": "Keep"},
+        "Keep",
+        instead="remove rollout.onOperatorUpgrade or set it to Roll, and upgrade the operator when a roll is welcome",
+        base={"onOperatorUpgrade": "Roll"},
     ),
     Rule(
         name="rollout-pods",

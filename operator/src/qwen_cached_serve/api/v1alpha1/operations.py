@@ -57,8 +57,8 @@ class RolloutSpec(ApiModel):
     """What happens when pods of one spec cannot read each other's cache entries. Isolate leaves them. Roll, replacing
     the older ones, is not implemented yet."""
     on_operator_upgrade: Annotated[Literal["Keep", "Roll"] | None, Default(defaults.ON_OPERATOR_UPGRADE)] = None
-    """Keep leaves running pods as they are when a newer operator would render them differently. Roll is not implemented
-    yet."""
+    """What happens when a newer operator renders the pods differently. Roll replaces them. Keep, leaving them as they
+    are, is not implemented yet."""
 
 
 class BlockSizeProbeSpec(ApiModel):

@@ -1,0 +1,50 @@
+"""`qcs validate`: every reason why a resource would be refused, by the API server or by the operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qwen_cached_serve.api.v1alpha1 import GROUP, KIND
+from qwen_cached_serve.api.validate import find_problems, parse
+from qwen_cached_serve.cli.documents import Document, read_documents
+from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.core.budget import BudgetError
+from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.resolve import ResolveError, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One resource and what is wrong with it."""
+
+    label: str
+    problems: tuple[str, ...]
+
+
+def check_files(files: list[str]) -> list[Checked]:
+    """Judge all resources of all files; documents of other kinds beside them are skipped.
+
+    Raises:
+        CliError: a file that cannot be read, or one without any resource.
+
+    """
+    checked = []
+    for file in files:
+        documents = read_documents([file])
+        ours = [document for document in documents if document.ours]
+        if not ours:
+            raise CliError(f"{file}: holds no {KIND}; write apiVersion: {GROUP}/v1alpha1 and kind: {KIND}")
+        checked += [Checked(document.label, _problems(document)) for document in ours]
+    return checked
+
+
+def _problems(document: Document) -> tuple[str, ...]:
+    found = find_problems(document.data)
+    if found:
+        return tuple(str(problem) for problem in found)
+    try:
+        resolve(parse(document.data), OperatorDefaults())
+    except (ResolveError, BudgetError) as error:
+        # The API server cannot know this; the operator answers with SpecAccepted=False.
+        return (str(error),)
+    return ()

@@ -1,0 +1,199 @@
+"""The command line: options here, work in the modules beside, each imported only by the command that needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qwen_cached_serve.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from qwen_cached_serve.core.defaults import OperatorDefaults
+
+app = typer.Typer(
+    name="qcs",
+    help="Plan, render, check and watch QwenCachedServe resources. Only `status` needs a cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table (for people) or json")]
+EngineImage = Annotated[
+    str, typer.Option("--engine-image", envvar="QCS_ENGINE_IMAGE", help="the operator's image for GPU resources")
+]
+EngineCpuImage = Annotated[
+    str,
+    typer.Option("--engine-cpu-image", envvar="QCS_ENGINE_CPU_IMAGE", help="the operator's image for CPU resources"),
+]
+
+
+@app.command()
+def plan(
+    file: Annotated[str | None, typer.Argument(help="resource file (YAML or JSON), - for standard input")] = None,
+    config: Annotated[str | None, typer.Option(help="the model's config.json, or its folder")] = None,
+    model: Annotated[str | None, typer.Option(help="hub id of a known model")] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="tensor-parallel size")] = None,
+    kv_cache_dtype: Annotated[str | None, typer.Option(help="for example fp8_e4m3")] = None,
+    ssm_dtype: Annotated[str | None, typer.Option(help="dtype of the recurrent state, for example bfloat16")] = None,
+    speculative_tokens: Annotated[int | None, typer.Option(help="draft tokens per step")] = None,
+    speculative_method: Annotated[str | None, typer.Option(help="drafting method, mtp when not given")] = None,
+    block_size: Annotated[int | None, typer.Option(help="alignment step that the engine is given")] = None,
+    attention_backend: Annotated[str | None, typer.Option(help="for example FLASH_ATTN")] = None,
+    accelerator: Annotated[str | None, typer.Option(help="gpu or cpu")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU model (H100, B200, L40S …) or compute capability (9.0)")] = None,
+    l1_size: Annotated[str | None, typer.Option(help="size of the first cache tier, 100Gi when not given")] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="longest request in tokens")] = None,
+    vllm: Annotated[str | None, typer.Option(help="vLLM release in the image")] = None,
+    lmcache: Annotated[str | None, typer.Option(help="LMCache release in the image")] = None,
+    output: OutputOption = Output.TABLE,
+    engine_image: EngineImage = "",
+    engine_cpu_image: EngineCpuImage = "",
+) -> None:
+    """Predict the block size N and show both command lines with a reason for every flag."""
+    from qwen_cached_serve.cli import planning
+
+    options = planning.Options(
+        config=config,
+        model=model,
+        tensor_parallel_size=tp,
+        kv_cache_dtype=kv_cache_dtype,
+        ssm_dtype=ssm_dtype,
+        speculative_method=speculative_method,
+        speculative_tokens=speculative_tokens,
+        block_size=block_size,
+        attention_backend=attention_backend,
+        accelerator=accelerator,
+        gpu=gpu,
+        l1_size=l1_size,
+        max_model_len=max_model_len,
+        vllm=vllm,
+        lmcache=lmcache,
+    )
+    defaults = _defaults(engine_image, engine_cpu_image)
+    if file is None:
+        plans = [planning.plan_options(options, defaults)]
+    else:
+        from qwen_cached_serve.cli.documents import read_resources
+
+        plans = planning.plan_documents([document.data for document in read_resources(file)], options, defaults)
+    if output is Output.JSON:
+        _print_json([planning.as_json(planned) for planned in plans])
+    else:
+        for index, planned in enumerate(plans):
+            _print_lines(["", *planning.as_text(planned)] if index else planning.as_text(planned))
+    if any(planned.plan.problem for planned in plans):
+        raise typer.Exit(1)
+
+
+@app.command()
+def render(
+    file: Annotated[str, typer.Argument(help="resource file (YAML or JSON), - for standard input")],
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="for resources that name none")] = None,
+    engine_image: EngineImage = "",
+    engine_cpu_image: EngineCpuImage = "",
+) -> None:
+    """Print the manifests that the operator would apply."""
+    from qwen_cached_serve.cli.rendering import render_documents
+
+    sys.stdout.write(render_documents(file, namespace, _defaults(engine_image, engine_cpu_image)))
+
+
+@app.command()
+def validate(
+    files: Annotated[list[str], typer.Argument(help="resource files, - for standard input")],
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="print problems only")] = False,
+) -> None:
+    """Judge resources as the API server and the operator would; exit status 1 when one is refused."""
+    from qwen_cached_serve.cli.checking import check_files
+
+    checked = check_files(files)
+    for result in checked:
+        if result.problems:
+            _print_lines(f"{result.label}: {problem}" for problem in result.problems)
+        elif not quiet:
+            print(f"{result.label}: ok")
+    if any(result.problems for result in checked):
+        raise typer.Exit(1)
+
+
+@app.command()
+def crds() -> None:
+    """Print the CustomResourceDefinition, ready for `kubectl apply -f -`."""
+    from qwen_cached_serve.api.crd import build_crd, to_yaml
+
+    sys.stdout.write(to_yaml(build_crd()))
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="one resource; all of the namespace when not given")] = None,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="namespace")] = "default",
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="resources of all namespaces")] = False,
+    kubeconfig: Annotated[str, typer.Option(help="kubeconfig file; KUBECONFIG or ~/.kube/config when not given")] = "",
+    context: Annotated[str, typer.Option(help="context of the kubeconfig")] = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show how resources are doing (reads the cluster)."""
+    from qwen_cached_serve.cli import statuses
+    from qwen_cached_serve.kube.connection import Origin
+
+    if name and all_namespaces:
+        raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
+    resources = statuses.fetch(Origin(kubeconfig, context), None if all_namespaces else namespace, name)
+    if output is Output.JSON:
+        _print_json(resources)
+    elif name:
+        _print_lines(statuses.detail(resources[0]))
+    elif resources:
+        _print_lines(statuses.table(resources))
+    else:
+        where = "any namespace" if all_namespaces else f"namespace {namespace}"
+        print(f"no QwenCachedServe in {where}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run the command line; errors that the user can change are one line each."""
+    try:
+        app()
+    except CliError as error:
+        print(f"qcs: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        # `qcs plan … | head`: nobody reads any more. Python would complain again when it closes stdout.
+        sys.stdout = None
+        sys.exit(0)
+
+
+def _defaults(engine_image: str, engine_cpu_image: str) -> OperatorDefaults:
+    from qwen_cached_serve.core.defaults import OperatorDefaults
+
+    own = OperatorDefaults()
+    return OperatorDefaults(engine_image or own.engine_image, engine_cpu_image or own.engine_cpu_image)
+
+
+def _print_lines(lines: Any) -> None:
+    for line in lines:
+        print(line)
+
+
+def _print_json(items: list[Any]) -> None:
+    """One item as an object, several as a list."""
+    print(json.dumps(items[0] if len(items) == 1 else items, indent=2, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The conditions about rolling out and serving: kstatus' Ready, Reconciling and Stalled, and who answers.
+
+Ready: the current revision is fully rolled out. Available: somebody answers (the one to page on). Stalled: a person is
+needed; never for a missing Secret, volume or GPU. Reconciling and Stalled are never True together, so that kstatus
+tells "in progress" from "failed".
+"""
+
+from __future__ import annotations
+
+from qwen_cached_serve.core.conditions import Condition
+from qwen_cached_serve.core.podstate import Phase
+from qwen_cached_serve.core.refusals import shorten
+from qwen_cached_serve.core.view import View
+
+_ON_THE_WAY = {
+    Phase.WAITING: "The pod has not been placed on a node yet.",
+    Phase.PREPARING: "The node is pulling the image and mounting volumes.",
+    Phase.PROBING: "The probe is finding the block size.",
+    Phase.CACHE_STARTING: "The cache server is starting.",
+    Phase.STARTING: "The engine is loading the model.",
+    Phase.NOT_READY: "The engine has started but does not answer its health check.",
+    Phase.FAILING: "A container has failed.",
+    Phase.SERVING: "The pods answer; the roll is not complete yet.",
+}
+
+
+def spec_accepted(view: View) -> Condition:
+    """Can the spec be carried out?"""
+    problems = view.subject.problems
+    if problems:
+        return Condition("SpecAccepted", "False", "Invalid", "; ".join(problems))
+    notes = view.subject.resolved.warnings if view.subject.resolved else ()
+    if notes:
+        return Condition(
+            "SpecAccepted",
+            "True",
+            "AcceptedWithNotes",
+            f"The spec can be carried out. {' '.join(map(_sentence, notes))}",
+        )
+    return Condition("SpecAccepted", "True", "Accepted", "The spec can be carried out.")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def ready(view: View) -> Condition:
+    """Is what the spec asks for there, completely?"""
+    reason, words = _state(view)
+    return Condition("Ready", "True" if reason in _DONE else "False", reason, words)
+
+
+_DONE = frozenset({"Serving", "Stopped", "ScaledToZero"})
+
+
+def _state(view: View) -> tuple[str, str]:
+    """Name the one state that matters most."""
+    subject, deployment = view.subject, view.deployment
+    if subject.problems:
+        running = " What runs stays as it is." if view.live else ""
+        return "InvalidSpec", f"{'; '.join(subject.problems)}.{running}"
+    if subject.apply_error:
+        return subject.apply_reason, f"The children could not be applied: {shorten(subject.apply_error)}"
+    if deployment is None:
+        if subject.resolved and subject.resolved.lifecycle == "Paused":
+            return "Paused", "spec.lifecycle is Paused before anything was created."
+        return "Creating", "The Deployment is being created."
+    if not deployment.current:
+        return "RollInProgress", "The Deployment has not taken up the latest spec yet."
+    if deployment.wanted == 0:
+        return _without_pods(view)
+    if view.rolled_out:
+        return "Serving", f"{deployment.available} of {deployment.wanted} pods serve the current revision."
+    return _on_the_way(view)
+
+
+def _without_pods(view: View) -> tuple[str, str]:
+    stopped = view.subject.resolved is not None and view.subject.resolved.lifecycle == "Stopped"
+    if view.live or view.terminating or (view.deployment and view.deployment.replicas):
+        return "Stopping", "The pods are stopping."
+    if stopped:
+        return "Stopped", "spec.lifecycle is Stopped: no pods run, everything else is kept."
+    return "ScaledToZero", "spec.replicas is 0."
+
+
+def _on_the_way(view: View) -> tuple[str, str]:
+    if problem := view.problem:
+        return problem.code, problem.sentence
+    phases = [pod.phase for pod in view.current]
+    if view.terminating and set(phases) <= {Phase.SERVING}:
+        return "Terminating", "Former pods are stopping."
+    if not phases:
+        return "RollInProgress", "Pods are being created."
+    order = list(Phase)
+    slowest = min(phases, key=order.index)
+    late = ""
+    if view.deployment and view.deployment.deadline_exceeded:
+        late = " This takes longer than spec.engine.startupTimeoutSeconds allows for; it is still loading."
+    # "Serving" is the reason of the finished state only.
+    reason = "Settling" if slowest is Phase.SERVING else str(slowest)
+    return reason, _ON_THE_WAY[slowest] + late
+
+
+def reconciling(view: View, stuck: Condition) -> Condition:
+    """Is the operator, or the cluster, still at work on it?"""
+    resolved = view.subject.resolved
+    if stuck.status == "True":
+        return Condition("Reconciling", "False", stuck.reason, "Nothing more happens without a change.")
+    if resolved and resolved.lifecycle == "Paused":
+        return Condition("Reconciling", "False", "Paused", "spec.lifecycle is Paused: the operator changes nothing.")
+    reason, words = _state(view)
+    if reason in _DONE:
+        return Condition("Reconciling", "False", "Idle", "Nothing is left to do.")
+    return Condition("Reconciling", "True", reason, words)
+
+
+def stalled(view: View) -> Condition:
+    """Is a person needed?"""
+    if view.subject.problems:
+        return Condition("Stalled", "True", "InvalidSpec", f"Correct the spec: {'; '.join(view.subject.problems)}.")
+    if view.subject.apply_error and view.subject.apply_reason in ("NameTaken", "ApplyRefused"):
+        return Condition("Stalled", "True", view.subject.apply_reason, shorten(view.subject.apply_error))
+    problem = view.problem
+    if problem and problem.needs_a_person and not view.rolled_out:
+        return Condition("Stalled", "True", problem.code, problem.sentence)
+    return Condition("Stalled", "False", "NotStalled", "No person is needed.")
+
+
+def available(view: View) -> Condition:
+    """Does anybody answer?"""
+    deployment = view.deployment
+    if deployment and deployment.available > 0:
+        return Condition(
+            "Available", "True", "Serving", f"{deployment.available} of {deployment.wanted} pods answer requests."
+        )
+    reason, words = _state(view)
+    return Condition("Available", "False", "NoPodAvailable" if reason == "Serving" else reason, words)
+
+
+def capacity_available(view: View) -> Condition:
+    """Has every pod found a node, and may it be made?"""
+    kind = "CapacityAvailable"
+    if any(pod.pod.gated for pod in view.current):
+        return Condition(kind, "Unknown", "SchedulingGated", "A queueing system holds pods back (scheduling gates).")
+    if view.terminating:
+        return Condition(kind, "Unknown", "Terminating", "Own pods are stopping; what they hold is free after that.")
+    problem = view.problem
+    if problem and (problem.code.startswith("WaitingFor") or problem.code == "QuotaExceeded"):
+        return Condition(kind, "False", problem.code, problem.sentence)
+    if any(pod.phase is Phase.WAITING for pod in view.current):
+        return Condition(kind, "Unknown", "Scheduling", "A pod has not been placed yet.")
+    return Condition(kind, "True", "Placed", "Every pod has a node.")
+
+
+def revision_current(view: View) -> Condition:
+    """Do all pods run what the spec asks for?"""
+    kind, resolved, deployment = "RevisionCurrent", view.subject.resolved, view.deployment
+    if view.subject.problems:
+        return Condition(kind, "False", "InvalidSpec", "The pods run the last accepted spec.")
+    if resolved and resolved.lifecycle == "Paused":
+        return Condition(kind, "Unknown", "Paused", "spec.lifecycle is Paused: changes of the spec wait.")
+    if deployment is None:
+        return Condition(kind, "False", "Creating", "The Deployment is being created.")
+    if deployment.current and deployment.updated == deployment.replicas == deployment.wanted:
+        return Condition(kind, "True", "Current", "All pods run what the spec asks for.")
+    return Condition(
+        kind, "False", "RollInProgress", f"{deployment.updated} of {deployment.wanted} pods run what the spec asks for."
+    )

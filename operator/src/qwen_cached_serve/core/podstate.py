@@ -1,0 +1,224 @@
+"""How far one pod has got, and what is wrong with it.
+
+A report of the probe is taken from its termination message; when that is gone (an init container's status is collected
+with its container) the one that the status remembers for this pod counts. A lost message is a gap in what we know and
+never a reason to act (DESIGN §3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from qwen_cached_serve.core.diagnose import Diagnosis, diagnose_log
+from qwen_cached_serve.core.observed import (
+    CACHE_SERVER,
+    ENGINE,
+    PROBE,
+    ContainerObservation,
+    PodObservation,
+    Termination,
+)
+from qwen_cached_serve.core.refusals import diagnose_termination, diagnose_unschedulable, diagnose_waiting, shorten
+from qwen_cached_serve.inpod.message import CompactReport, ProbeFailure, read
+
+
+class Phase(StrEnum):
+    """Where a pod is on its way; the order is the order of a start.
+
+    `Ended` is a pod that will never run again (evicted): its Deployment makes another one.
+    """
+
+    TERMINATING = "Terminating"
+    WAITING = "WaitingForNode"
+    PREPARING = "Preparing"
+    PROBING = "Probing"
+    CACHE_STARTING = "CacheServerStarting"
+    STARTING = "Starting"
+    SERVING = "Serving"
+    NOT_READY = "NotReady"
+    FAILING = "Failing"
+    ENDED = "Ended"
+
+
+_HEALS_BY_ITSELF = frozenset(
+    {"CacheServerFailed", "CheckpointMissing", "DeviceChanged", "DeviceMissing", "Internal", "ModelNotAvailableOffline",
+     "ProbeMissing", "Terminated", "Timeout"}
+)  # fmt: skip
+"""Refusal codes of the pod's scripts that an appearing object, a restart or time can cure; all others need a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the status kept of a pod's report when the message itself is gone."""
+
+    block_size: int
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodJudgement:
+    """One pod, judged."""
+
+    pod: PodObservation
+    phase: Phase
+    report: CompactReport | None = None
+    remembered: Remembered | None = None
+    diagnosis: Diagnosis | None = None
+    cache_down: Diagnosis | None = None
+    """Set while the cache server is away although the engine serves."""
+    wants_log_of: str | None = None
+    """Container whose former log would tell more than its termination message did."""
+
+    @property
+    def block_size(self) -> int | None:
+        """N as this pod's probe found it."""
+        if self.report:
+            return self.report.block_size
+        return self.remembered.block_size if self.remembered else None
+
+    @property
+    def gpu(self) -> str:
+        """GPU model of this pod, empty when it is not known."""
+        return self.report.gpu_name if self.report else (self.remembered.gpu if self.remembered else "")
+
+    @property
+    def restarts(self) -> int:
+        """Restarts of all containers."""
+        return sum(container.restarts for container in (self.pod.containers or {}).values())
+
+    @property
+    def gate_passed(self) -> bool:
+        """Whether the start-up gate in the pod let this life of the engine through."""
+        return self.pod.container(ENGINE).started
+
+
+def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached: bool) -> PodJudgement:
+    """Judge one pod; `previous` is its entry in the last status (`status.pods[]`), `cached` whether it has a
+    sidecar.
+    """
+    probe, engine = pod.container(PROBE), pod.container(ENGINE)
+    report, failure = _report(probe)
+    base = PodJudgement(pod, Phase.PREPARING, report=report, remembered=_remembered(previous))
+    if pod.deleting:
+        return dataclasses.replace(base, phase=Phase.TERMINATING)
+    if pod.phase == "Failed":
+        words = shorten(f"{pod.status_reason} {pod.status_message}") or "the pod has failed"
+        lost = Diagnosis(pod.status_reason or "PodFailed", f"The pod has ended: {words}", "", False)
+        return dataclasses.replace(base, phase=Phase.ENDED, diagnosis=lost)
+    if not pod.scheduled:
+        waits = diagnose_unschedulable(pod.unschedulable) if pod.unschedulable else None
+        return dataclasses.replace(base, phase=Phase.WAITING, diagnosis=waits)
+    if waiting := _waiting(pod):
+        return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=waiting)
+    if not _passed(probe):
+        return _probing(base, probe, failure)
+    server = pod.container(CACHE_SERVER)
+    if cached and not server.started and not engine.started:
+        return _starting_server(base, server)
+    return _engine(base, engine, _server_down(server) if cached else None)
+
+
+def _remembered(previous: Mapping[str, Any] | None) -> Remembered | None:
+    size = (previous or {}).get("blockSize")
+    return Remembered(size, str((previous or {}).get("gpu") or "")) if isinstance(size, int) else None
+
+
+def _report(probe: ContainerObservation) -> tuple[CompactReport | None, ProbeFailure | None]:
+    """Read the newest result: of this life, else of the one before (the kubelet restarts a failed probe)."""
+    for end in (probe.terminated, probe.last_terminated):
+        message = read(end.message) if end else None
+        if isinstance(message, CompactReport):
+            return message, None
+        if isinstance(message, ProbeFailure):
+            return None, message
+    return None, None
+
+
+def _passed(probe: ContainerObservation) -> bool:
+    return probe.terminated is not None and probe.terminated.exit_code == 0
+
+
+def _waiting(pod: PodObservation) -> Diagnosis | None:
+    for container in (pod.containers or {}).values():
+        if container.state == "waiting" and (
+            found := diagnose_waiting(container.name, container.waiting_reason, container.waiting_message)
+        ):
+            return found
+    return None
+
+
+def _probing(base: PodJudgement, probe: ContainerObservation, failure: ProbeFailure | None) -> PodJudgement:
+    if failure:
+        found: Diagnosis | None = Diagnosis(
+            failure.code, _sentence(failure.message), failure.hint, failure.code not in _HEALS_BY_ITSELF
+        )
+        return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=found)
+    end = probe.latest_end
+    if end and end.exit_code:
+        diagnosis, more = _explain(PROBE, end, base.pod.log_tail)
+        return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=diagnosis, wants_log_of=PROBE if more else None)
+    return dataclasses.replace(base, phase=Phase.PROBING if probe.state == "running" else Phase.PREPARING)
+
+
+def _starting_server(base: PodJudgement, server: ContainerObservation) -> PodJudgement:
+    if server.latest_end:
+        diagnosis, more = _explain(CACHE_SERVER, server.latest_end, base.pod.log_tail)
+        return dataclasses.replace(
+            base, phase=Phase.FAILING, diagnosis=diagnosis, wants_log_of=CACHE_SERVER if more else None
+        )
+    return dataclasses.replace(base, phase=Phase.CACHE_STARTING)
+
+
+def _engine(base: PodJudgement, engine: ContainerObservation, down: Diagnosis | None) -> PodJudgement:
+    if base.pod.ready:
+        return dataclasses.replace(base, phase=Phase.SERVING, cache_down=down)
+    if engine.started:
+        return dataclasses.replace(base, phase=Phase.NOT_READY, cache_down=down)
+    if engine.latest_end:
+        diagnosis, more = _explain(ENGINE, engine.latest_end, base.pod.log_tail)
+        return dataclasses.replace(
+            base, phase=Phase.FAILING, diagnosis=diagnosis, cache_down=down, wants_log_of=ENGINE if more else None
+        )
+    return dataclasses.replace(base, phase=Phase.STARTING, cache_down=down)
+
+
+def _server_down(server: ContainerObservation) -> Diagnosis | None:
+    if server.state == "running" and server.started:
+        return None
+    if server.latest_end:
+        return _explain(CACHE_SERVER, server.latest_end, "")[0]
+    return Diagnosis("CacheServerNotReady", "The cache server is not up yet.", "It starts by itself.", False)
+
+
+def _explain(container: str, end: Termination, log_tail: str) -> tuple[Diagnosis, bool]:
+    """Name the cause of an end, and say whether more of the log would help."""
+    written = read(end.message)
+    if isinstance(written, ProbeFailure):
+        person = written.code not in _HEALS_BY_ITSELF
+        return Diagnosis(written.code, _sentence(written.message), written.hint, person), False
+    if end.reason == "OOMKilled" and (killed := diagnose_termination(container, end.reason, end.exit_code)):
+        return killed, False
+    for text in (log_tail, end.message):
+        found = diagnose_log(text) if text else None
+        if found and found.code != "EngineStartFailed":
+            return found, False
+    wrapper = diagnose_log(end.message) if end.message else None
+    if wrapper:
+        return wrapper, not log_tail
+    ended = diagnose_termination(container, end.reason, end.exit_code)
+    last = shorten(end.message.strip().rsplit("\n", 1)[-1], 240) if end.message.strip() else ""
+    return ended or Diagnosis(
+        "ContainerFailed",
+        f"Container {container} ended with exit code {end.exit_code}" + (f": {last}" if last else "."),
+        f"Read its log (kubectl logs --previous -c {container}).",
+        False,
+    ), not log_tail
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?…" else f"{text}."

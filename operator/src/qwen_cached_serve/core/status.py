@@ -1,0 +1,201 @@
+"""The status of a resource: conditions, figures, events.
+
+`judge` is the whole of it: a pure function of what was asked, what is seen and the time. Everything in the result is
+stable while nothing happens, so writing it when it differs costs no write on an idle cluster. Nothing that changes with
+traffic or with time alone is in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from qwen_cached_serve.api import quantity
+from qwen_cached_serve.core import domain, names
+from qwen_cached_serve.core.children import service_url
+from qwen_cached_serve.core.conditions import Condition, timed
+from qwen_cached_serve.core.events import Event, transitions
+from qwen_cached_serve.core.identity import identity_of, summary_of
+from qwen_cached_serve.core.lifecycle import (
+    available,
+    capacity_available,
+    ready,
+    reconciling,
+    revision_current,
+    spec_accepted,
+    stalled,
+)
+from qwen_cached_serve.core.observed import CACHE_SERVER, Observation
+from qwen_cached_serve.core.podstate import PodJudgement, judge_pod
+from qwen_cached_serve.core.shown_plan import plan_status
+from qwen_cached_serve.core.view import Subject, View
+
+MAX_PODS = 20
+MAX_IDENTITIES = 16
+_TEXT_CHARACTERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """A container whose former log would tell more than its termination message did."""
+
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be written and said."""
+
+    status: dict[str, Any]
+    events: tuple[Event, ...] = ()
+    log_requests: tuple[LogRequest, ...] = ()
+    """Answering them (`PodObservation.log_tail`) is optional; the judgement then names the cause."""
+    requeue_after_seconds: float | None = None
+    """When to look again without an event; None = the watches are enough."""
+
+
+def judge(subject: Subject, observation: Observation, now: datetime) -> Judgement:
+    """Judge a resource; `now` dates conditions that change."""
+    before = {entry.get("name"): entry for entry in subject.previous.get("pods") or ()}
+    pods = tuple(
+        judge_pod(pod, before.get(pod.name), cached=CACHE_SERVER in (pod.containers or {})) for pod in observation.pods
+    )
+    view = View(subject, observation.deployment, pods)
+    conditions = timed(_conditions(view), subject.previous.get("conditions") or (), subject.generation, now)
+    status = _figures(view) | {"observedGeneration": subject.generation, "conditions": conditions}
+    return Judgement(
+        status=status,
+        events=transitions(subject.previous, status),
+        log_requests=tuple(LogRequest(pod.pod.name, pod.wants_log_of) for pod in view.current if pod.wants_log_of),
+    )
+
+
+def _conditions(view: View) -> list[Condition]:
+    stuck = stalled(view)
+    return [
+        ready(view),
+        reconciling(view, stuck),
+        stuck,
+        available(view),
+        spec_accepted(view),
+        domain.probed(view),
+        domain.block_size_verified(view),
+        domain.cache_effective(view),
+        domain.cache_compatible(view),
+        capacity_available(view),
+        revision_current(view),
+        domain.validated(view),
+    ]
+
+
+def _figures(view: View) -> dict[str, Any]:
+    deployment, resolved, previous = view.deployment, view.subject.resolved, view.subject.previous
+    status: dict[str, Any] = {
+        "replicas": deployment.replicas if deployment else 0,
+        "readyReplicas": deployment.ready if deployment else 0,
+        "availableReplicas": deployment.available if deployment else 0,
+        "updatedReplicas": deployment.updated if deployment else 0,
+    }
+    reports = [pod.report for pod in view.current if pod.report]
+    if resolved is None:
+        # The running children belong to the last accepted spec, and so do these.
+        kept = ("resolved", "plan", "selector", "url", "blockSize")
+        status |= {name: previous[name] for name in kept if name in previous}
+    else:
+        status |= {
+            "selector": names.selector_text(resolved.name),
+            "url": service_url(resolved),
+            "resolved": _resolved(view),
+        }
+        if block := _block_size(view):
+            status["blockSize"] = block
+        shown = plan_status(resolved.settings, reports) if reports else previous.get("plan")
+        if shown and view.live:
+            status["plan"] = shown
+    if identities := _identities(view):
+        status["identities"] = identities
+    if view.pods:
+        status["pods"] = [_pod(pod) for pod in view.pods[:MAX_PODS]]
+    if revision := _revision(view):
+        status["revision"] = revision
+    return status
+
+
+def _resolved(view: View) -> dict[str, Any]:
+    resolved = view.subject.resolved
+    assert resolved is not None  # noqa: S101 - asked only then
+    former = view.subject.previous.get("resolved") or {}
+    shown: dict[str, Any] = {
+        "image": resolved.image,
+        "tensorParallelSize": resolved.settings.engine.tensor_parallel_size,
+    }
+    if resolved.cached:
+        shown["cacheMemory"] = quantity.format_bytes_up(resolved.budget.cache_server_memory_bytes)
+    report = next((pod.report for pod in view.current if pod.report), None)
+    if report:
+        found = {"vllm": report.vllm, "lmcache": report.lmcache, "modelRevision": report.model_revision}
+        return shown | {name: value for name, value in found.items() if value}
+    if former.get("image") == resolved.image:
+        shown |= {name: former[name] for name in ("vllm", "lmcache", "modelRevision") if name in former}
+    return shown
+
+
+def _block_size(view: View) -> dict[str, int]:
+    plan = view.subject.plan
+    sizes = domain.block_sizes(view)
+    shown: dict[str, int] = {}
+    if plan and plan.predicted:
+        shown["predicted"] = plan.predicted.block_size
+    if len(sizes) == 1:
+        shown["probed"] = sizes[0]
+        if domain.block_size_verified(view).status == "True":
+            shown["verified"] = sizes[0]
+    return shown
+
+
+def _identities(view: View) -> list[dict[str, Any]]:
+    ranks = view.subject.resolved.settings.engine.tensor_parallel_size if view.subject.resolved else 1
+    groups: dict[str, dict[str, Any]] = {}
+    for pod in view.live:
+        if pod.report is None:
+            continue
+        entry = groups.setdefault(
+            identity_of(pod.report),
+            {
+                "identity": identity_of(pod.report),
+                "summary": summary_of(pod.report, ranks),
+                "blockSize": pod.report.block_size,
+                "pods": 0,
+            }
+            | ({"gpu": pod.report.gpu_name} if pod.report.gpu_name else {}),
+        )
+        entry["pods"] += 1
+    if not groups:
+        # Messages may be gone while the pods live on.
+        return list(view.subject.previous.get("identities") or ()) if any(pod.remembered for pod in view.live) else []
+    return [groups[key] for key in sorted(groups)][:MAX_IDENTITIES]
+
+
+def _pod(pod: PodJudgement) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": pod.pod.name, "phase": str(pod.phase), "restarts": pod.restarts}
+    trouble = pod.diagnosis or pod.cache_down
+    optional = {
+        "node": pod.pod.node,
+        "revision": pod.pod.template_hash,
+        "reason": trouble.sentence[:_TEXT_CHARACTERS] if trouble else "",
+        "blockSize": pod.block_size,
+        "identity": identity_of(pod.report) if pod.report else "",
+        "gpu": pod.gpu,
+    }
+    return shown | {name: value for name, value in optional.items() if value}
+
+
+def _revision(view: View) -> dict[str, Any]:
+    former = view.subject.previous.get("revision") or {}
+    updated = view.deployment.template_hash if view.deployment else ""
+    if not updated:
+        return dict(former)
+    current = updated if view.rolled_out else former.get("current")
+    return {"updated": updated} | ({"current": current} if current else {})

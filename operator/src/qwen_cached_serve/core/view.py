@@ -1,0 +1,77 @@
+"""Everything a condition is judged from, gathered once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from qwen_cached_serve.core.diagnose import Diagnosis
+from qwen_cached_serve.core.observed import DeploymentObservation
+from qwen_cached_serve.core.plan import Plan
+from qwen_cached_serve.core.podstate import Phase, PodJudgement
+from qwen_cached_serve.core.refusals import diagnose_pod_creation
+from qwen_cached_serve.core.resolve import Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The resource side: what is asked for, and what the last status said."""
+
+    generation: int
+    resolved: Resolved | None
+    """None when the spec was refused; `problems` says why then."""
+    plan: Plan | None = None
+    problems: tuple[str, ...] = ()
+    previous: Mapping[str, Any] = field(default_factory=dict)
+    """The status as it is stored now."""
+    apply_error: str = ""
+    """Why the children could not be applied, in the API server's words; empty when they were."""
+    apply_reason: str = "ApplyFailed"
+    """Kind of that refusal: `NameTaken` (somebody else's object has the name), `ApplyRefused` or `ApplyForbidden`."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Subject and judged pods side by side."""
+
+    subject: Subject
+    deployment: DeploymentObservation | None
+    pods: tuple[PodJudgement, ...]
+
+    @property
+    def live(self) -> tuple[PodJudgement, ...]:
+        """Pods that run or will run."""
+        return tuple(pod for pod in self.pods if pod.phase not in (Phase.TERMINATING, Phase.ENDED))
+
+    @property
+    def current(self) -> tuple[PodJudgement, ...]:
+        """Live pods of the template that the spec asks for (all live ones while its hash is not known)."""
+        wanted = self.deployment.template_hash if self.deployment else ""
+        return tuple(pod for pod in self.live if not wanted or pod.pod.template_hash == wanted)
+
+    @property
+    def terminating(self) -> bool:
+        """Whether own pods still hold what new ones wait for."""
+        return any(pod.phase is Phase.TERMINATING for pod in self.pods)
+
+    @property
+    def problem(self) -> Diagnosis | None:
+        """What keeps the resource from being ready, the most lasting first; None while it is just starting."""
+        found = [pod.diagnosis for pod in self.current if pod.diagnosis]
+        if self.deployment and self.deployment.creation_failure:
+            found.append(diagnose_pod_creation(self.deployment.creation_failure))
+        if self.terminating:
+            found = [entry for entry in found if not entry.code.startswith("WaitingFor")]
+        return min(found, key=lambda entry: (not entry.needs_a_person, entry.code), default=None)
+
+    @property
+    def rolled_out(self) -> bool:
+        """Whether exactly the wanted pods exist, all of the current template and available."""
+        deployment = self.deployment
+        return (
+            deployment is not None
+            and deployment.current
+            and not self.terminating
+            and (deployment.wanted == deployment.replicas == deployment.updated == deployment.available)
+        )

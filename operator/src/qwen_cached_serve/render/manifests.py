@@ -1,0 +1,120 @@
+"""Rendering: children in, plain dicts out, each checked before anybody may apply it.
+
+The gate is the same for every template: the text parses as one YAML document with no key twice, it is exactly the kind
+and name that was asked for, and the strict models of the Kubernetes API take it without a change. The models also take
+Python spellings (`image_pull_policy`), which the API server would drop, so the document must come back from them
+unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+import yaml
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from qwen_cached_serve.core.children import Children, Meta
+from qwen_cached_serve.render.yaml_text import load_one, quote
+
+Manifest = dict[str, Any]
+
+
+class RenderError(Exception):
+    """A template whose result may not be applied; names the template and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    file: str
+    api_version: str
+    kind: str
+    model: str
+
+
+_CONFIG_MAP = _Template("configmap.yaml.j2", "v1", "ConfigMap", "V1ConfigMap")
+_SERVICE_ACCOUNT = _Template("serviceaccount.yaml.j2", "v1", "ServiceAccount", "V1ServiceAccount")
+_SERVICE = _Template("service.yaml.j2", "v1", "Service", "V1Service")
+_DEPLOYMENT = _Template("deployment.yaml.j2", "apps/v1", "Deployment", "V1Deployment")
+
+
+def render_children(children: Children) -> list[Manifest]:
+    """Render all objects of one resource in the order in which they are applied.
+
+    Raises:
+        RenderError: a template's result is not the object it should be.
+
+    """
+    manifests = [_render(_CONFIG_MAP, children.config_map.meta, config_map=children.config_map)]
+    if children.service_account:
+        manifests.append(_render(_SERVICE_ACCOUNT, children.service_account, meta=children.service_account))
+    manifests.append(_render(_SERVICE, children.service.meta, service=children.service))
+    manifests.append(_render(_DEPLOYMENT, children.deployment.meta, deployment=children.deployment))
+    return manifests
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Build the template environment: sandboxed, no silent blanks, one filter."""
+    env = ImmutableSandboxedEnvironment(
+        loader=jinja2.PackageLoader("qwen_cached_serve.render", "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    env.filters["q"] = _quote
+    return env
+
+
+def _quote(value: Any) -> str:
+    # StrictUndefined only complains when it is turned into text, which the dumper never does.
+    return quote(str(value) if isinstance(value, jinja2.Undefined) else value)
+
+
+def _render(template: _Template, expected: Meta, **context: Any) -> Manifest:
+    try:
+        text = environment().get_template(template.file).render(context)
+    except jinja2.TemplateError as error:
+        raise RenderError(f"{template.file}: {error}") from error
+    try:
+        document = load_one(text)
+    except yaml.YAMLError as error:
+        raise RenderError(f"{template.file}: not valid YAML: {error}") from error
+    return check(document, template.file, template.api_version, template.kind, expected.name, template.model)
+
+
+def check(document: Any, source: str, api_version: str, kind: str, name: str, model: str) -> Manifest:
+    """Pass a parsed document that is exactly what was asked for and that the Kubernetes API takes as it is.
+
+    Raises:
+        RenderError: anything else.
+
+    """
+    if not isinstance(document, dict):
+        raise RenderError(f"{source}: not an object")
+    found = (document.get("apiVersion"), document.get("kind"), (document.get("metadata") or {}).get("name"))
+    if found != (api_version, kind, name):
+        raise RenderError(f"{source}: made {found}, expected {(api_version, kind, name)}")
+    import pydantic
+
+    try:
+        parsed = _model(model).model_validate(document)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RenderError(f"{source}: {where}: {first['msg']}") from error
+    if parsed.model_dump(mode="json", by_alias=True, exclude_unset=True) != document:
+        raise RenderError(f"{source}: a field is not spelled as the Kubernetes API spells it")
+    return document
+
+
+@functools.cache
+def _model(name: str) -> Any:
+    # Imported late: the models take a second or two, which `qcs validate` and `qcs plan` need not wait for.
+    import kubernetes.client.models
+
+    return getattr(kubernetes.client.models, name)

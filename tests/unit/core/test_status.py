@@ -1,0 +1,779 @@
+"""Statuses judged from objects as the API serves them."""
+
+import datetime as dt
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from qwen_cached_serve.api.v1alpha1.status import Status
+from qwen_cached_serve.core.conditions import TYPES
+from qwen_cached_serve.core.observed import Verification, observe, read_pod
+from qwen_cached_serve.core.plan import plan_resource
+from qwen_cached_serve.core.status import judge
+from qwen_cached_serve.core.view import Subject
+from qwen_cached_serve.inpod.facts import Gpu, ProbeReport, Versions
+from qwen_cached_serve.inpod.flags import cache_server_argv, engine_argv
+from qwen_cached_serve.inpod.message import argv_hash, error_message, termination_message
+
+NOON = dt.datetime(2026, 11, 29, 12, 0, 0, tzinfo=dt.UTC)
+HASH = "6c4f8d"
+
+
+def message(resolved, n=784, gpu="NVIDIA H100 80GB HBM3", **changes):
+    fields = {
+        "block_size": n,
+        "kernel_block_size": n,
+        "attention_backends": ("FLASH_ATTN",),
+        "method": "Construct",
+        "versions": Versions("0.32.0", "0.5.6"),
+        "max_model_len": 262144,
+        "model_revision": "4f2a9c1",
+        "gpus": (Gpu(gpu, "GPU-1", "9.0", "580.1", 80 << 30),),
+    } | changes
+    report = ProbeReport(**fields)
+    digest = argv_hash(engine_argv(resolved.settings, report), cache_server_argv(resolved.settings, report))
+    return termination_message(report, digest)
+
+
+def deployment(wanted=1, updated=1, available=1, replicas=None, generation=1, observed=1, conditions=()):
+    replicas = wanted if replicas is None else replicas
+    return {
+        "metadata": {
+            "name": "q36",
+            "generation": generation,
+            "annotations": {"deployment.kubernetes.io/revision": "1"},
+        },
+        "spec": {"replicas": wanted},
+        "status": {
+            "observedGeneration": observed,
+            "replicas": replicas,
+            "updatedReplicas": updated,
+            "readyReplicas": available,
+            "availableReplicas": available,
+            "conditions": list(conditions),
+        },
+    }
+
+
+def replica_set(conditions=()):
+    return {
+        "metadata": {
+            "name": f"q36-{HASH}",
+            "annotations": {"deployment.kubernetes.io/revision": "1"},
+            "labels": {"pod-template-hash": HASH},
+        },
+        "status": {"conditions": list(conditions)},
+    }
+
+
+def terminated(code=0, text="", reason=""):
+    return {
+        "terminated": {"exitCode": code, "message": text, "reason": reason or ("Completed" if code == 0 else "Error")}
+    }
+
+
+def status_of(name, state=None, *, started=False, ready=False, restarts=0, last=None):
+    entry = {
+        "name": name,
+        "state": state or {"waiting": {"reason": "PodInitializing"}},
+        "started": started,
+        "ready": ready,
+        "restartCount": restarts,
+    }
+    return entry | ({"lastState": last} if last else {})
+
+
+RUNNING = {"running": {"startedAt": "2026-11-29T11:58:00Z"}}
+
+
+def make_pod(
+    name="q36-6c4f8d-abcde",
+    *,
+    probe=None,
+    server=None,
+    engine=None,
+    ready=False,
+    node="g1",
+    template=HASH,
+    deleting=False,
+    conditions=(),
+    phase="Pending",
+):
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": {"pod-template-hash": template}}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-11-29T11:59:00Z"
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node} if node else {},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}, *conditions],
+            "initContainerStatuses": [probe or status_of("probe"), server or status_of("cache-server")],
+            "containerStatuses": [engine or status_of("engine")],
+        },
+    }
+
+
+def serving_pod(resolved, name="q36-6c4f8d-abcde", **changes):
+    parts = {
+        "probe": status_of("probe", terminated(text=message(resolved)), ready=True),
+        "server": status_of("cache-server", RUNNING, started=True, ready=True),
+        "engine": status_of("engine", RUNNING, started=True, ready=True),
+        "ready": True,
+        "phase": "Running",
+    } | changes
+    return make_pod(name, **parts)
+
+
+def judged(resolved, dep=None, pods=(), sets=None, previous=None, now=NOON, problems=(), generation=1, **subject):
+    made = Subject(
+        generation=generation,
+        resolved=None if problems else resolved,
+        plan=None if problems else plan_resource(resolved),
+        problems=problems,
+        previous=previous or {},
+        **subject,
+    )
+    result = judge(made, observe(dep, [replica_set()] if sets is None else sets, pods), now)
+    # Whatever is judged has to fit the CustomResourceDefinition's status.
+    Status.model_validate_json(json.dumps(result.status))
+    assert set(result.status) <= {field.alias or name for name, field in Status.model_fields.items()}
+    return result
+
+
+def condition(result, kind):
+    return next(entry for entry in result.status["conditions"] if entry["type"] == kind)
+
+
+def short(result, kind):
+    entry = condition(result, kind)
+    return entry["status"], entry["reason"]
+
+
+def test_every_condition_is_there_once_and_in_order(resolved):
+    result = judged(resolved())
+    assert tuple(entry["type"] for entry in result.status["conditions"]) == TYPES
+    for entry in result.status["conditions"]:
+        assert entry["observedGeneration"] == 1
+        assert entry["message"].endswith((".", "!"))
+
+
+def test_a_serving_resource(resolved):
+    made = resolved()
+    result = judged(made, deployment(), [serving_pod(made)])
+    truths = {entry["type"]: (entry["status"], entry["reason"]) for entry in result.status["conditions"]}
+    assert truths == {
+        "Ready": ("True", "Serving"),
+        "Reconciling": ("False", "Idle"),
+        "Stalled": ("False", "NotStalled"),
+        "Available": ("True", "Serving"),
+        "SpecAccepted": ("True", "Accepted"),
+        "Probed": ("True", "Probed"),
+        "BlockSizeVerified": ("True", "GatePassed"),
+        "CacheEffective": ("True", "Effective"),
+        "CacheCompatible": ("True", "Identical"),
+        "CapacityAvailable": ("True", "Placed"),
+        "RevisionCurrent": ("True", "Current"),
+        "Validated": ("True", "AdvisedPair"),
+    }
+    status = result.status
+    assert status["blockSize"] == {"predicted": 784, "probed": 784, "verified": 784}
+    assert (status["plan"]["chunkSize"], status["plan"]["maxNumBatchedTokens"]) == (784, 1567)
+    assert "--max-num-batched-tokens" in status["plan"]["engineArgs"]
+    assert "--chunk-size" in status["plan"]["cacheServerArgs"]
+    assert status["resolved"] == {
+        "image": "vllm/vllm-openai:v0.32.0",
+        "tensorParallelSize": 1,
+        "cacheMemory": "42Gi",
+        "vllm": "0.32.0",
+        "lmcache": "0.5.6",
+        "modelRevision": "4f2a9c1",
+    }
+    assert status["url"] == "http://q36.team-a.svc/v1"
+    assert status["revision"] == {"updated": HASH, "current": HASH}
+    assert status["selector"].startswith("app.kubernetes.io/component=serving")
+    (pod,) = status["pods"]
+    assert (pod["phase"], pod["blockSize"], pod["node"], pod["gpu"]) == ("Serving", 784, "g1", "NVIDIA H100 80GB HBM3")
+    (identity,) = status["identities"]
+    assert (identity["summary"], identity["pods"]) == ("FLASH_ATTN/784 N784 tp1 auto", 1)
+    assert [event.reason for event in result.events] == ["Probed", "RollCompleted"]
+
+
+def test_an_unchanged_world_gives_an_unchanged_status_and_no_events(resolved):
+    made = resolved()
+    first = judged(made, deployment(), [serving_pod(made)])
+    again = judged(made, deployment(), [serving_pod(made)], previous=first.status, now=NOON + dt.timedelta(hours=3))
+    assert again.status == first.status
+    assert again.events == ()
+
+
+def test_transition_times_move_with_the_status_only(resolved):
+    made = resolved()
+    starting = make_pod(probe=status_of("probe", RUNNING))
+    first = judged(made, deployment(available=0), [starting])
+    later = NOON + dt.timedelta(minutes=5)
+    waiting = make_pod(
+        node="",
+        conditions=[
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+            }
+        ],
+    )
+    still = judged(made, deployment(available=0), [waiting], previous=first.status, now=later)
+    assert condition(still, "Ready")["reason"] != condition(first, "Ready")["reason"]
+    assert condition(still, "Ready")["lastTransitionTime"] == "2026-11-29T12:00:00Z"
+    done = judged(made, deployment(), [serving_pod(made)], previous=still.status, now=later)
+    assert condition(done, "Ready")["lastTransitionTime"] == "2026-11-29T12:05:00Z"
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        ({"node": ""}, "WaitingForNode"),
+        ({}, "Preparing"),
+        ({"probe": status_of("probe", RUNNING)}, "Probing"),
+        ({"probe": status_of("probe", terminated())}, "CacheServerStarting"),
+        (
+            {
+                "probe": status_of("probe", terminated()),
+                "server": status_of("cache-server", RUNNING, started=True),
+                "engine": status_of("engine", RUNNING),
+            },
+            "Starting",
+        ),
+        (
+            {
+                "probe": status_of("probe", terminated()),
+                "server": status_of("cache-server", RUNNING, started=True),
+                "engine": status_of("engine", RUNNING, started=True),
+            },
+            "NotReady",
+        ),
+    ],
+)
+def test_a_start_is_told_step_by_step(resolved, pod, reason):
+    result = judged(resolved(), deployment(available=0), [make_pod(**pod)])
+    assert short(result, "Ready") == ("False", reason)
+    assert short(result, "Reconciling") == ("True", reason)
+    assert short(result, "Stalled") == ("False", "NotStalled")
+    assert short(result, "Available") == ("False", reason)
+
+
+def test_a_pod_that_answers_is_not_yet_a_finished_roll(resolved):
+    made = resolved()
+    settling = judged(made, deployment(available=0), [serving_pod(made)])
+    assert short(settling, "Ready") == ("False", "Settling")
+    assert short(settling, "Available") == ("False", "Settling")
+    assert settling.status["revision"] == {"updated": HASH}
+    shrinking = judged(made, deployment(), [serving_pod(made), serving_pod(made, "q36-b", deleting=True)])
+    assert short(shrinking, "Ready") == ("False", "Terminating")
+    assert short(shrinking, "Available") == ("True", "Serving")
+
+
+def test_an_evicted_pod_is_history(resolved):
+    made = resolved()
+    evicted = make_pod("q36-gone", phase="Failed")
+    evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    result = judged(made, deployment(), [serving_pod(made), evicted])
+    assert short(result, "Ready") == ("True", "Serving")
+    assert short(result, "BlockSizeVerified") == ("True", "GatePassed")
+    gone = next(pod for pod in result.status["pods"] if pod["name"] == "q36-gone")
+    assert gone["phase"] == "Ended"
+    assert "low on resource" in gone["reason"]
+
+
+@pytest.mark.case("B02")
+def test_a_long_probe_is_no_failure_and_its_status_does_not_change_with_time(resolved):
+    made = resolved()
+    probing = make_pod(probe=status_of("probe", RUNNING))
+    first = judged(made, deployment(available=0), [probing])
+    later = judged(made, deployment(available=0), [probing], previous=first.status, now=NOON + dt.timedelta(minutes=14))
+    assert later.status == first.status
+    assert short(later, "Probed") == ("Unknown", "Probing")
+
+
+@pytest.mark.case("B05")
+def test_a_probe_without_n_says_so_and_nothing_is_guessed(resolved):
+    failed = make_pod(
+        probe=status_of(
+            "probe",
+            terminated(1, error_message("BlockSizeNotFound", "vLLM did not set a block size", "Use another image.")),
+        )
+    )
+    result = judged(resolved(), deployment(available=0), [failed])
+    entry = condition(result, "Probed")
+    assert (entry["status"], entry["reason"]) == ("False", "BlockSizeNotFound")
+    assert entry["message"] == "vLLM did not set a block size. Use another image."
+    assert "probed" not in result.status["blockSize"]
+    assert short(result, "Ready") == ("False", "BlockSizeNotFound")
+
+
+@pytest.mark.case("B06")
+def test_an_image_that_is_too_old_needs_a_person(resolved):
+    text = error_message("ImageTooOld", "vLLM 0.13 turns prefix caching off for hybrid models", "Use a newer image.")
+    looping = make_pod(probe=status_of("probe", {"waiting": {"reason": "CrashLoopBackOff"}}, last=terminated(1, text)))
+    result = judged(resolved(), deployment(available=0), [looping])
+    assert short(result, "Probed") == ("False", "ImageTooOld")
+    assert short(result, "Stalled") == ("True", "ImageTooOld")
+    assert short(result, "Reconciling") == ("False", "ImageTooOld")
+    assert [event.reason for event in result.events] == ["StartFailed"]
+
+
+@pytest.mark.parametrize("code", ["DeviceMissing", "ModelNotAvailableOffline", "CheckpointMissing", "Timeout"])
+def test_what_an_appearing_object_heals_is_never_stalled(resolved, code):
+    failed = make_pod(probe=status_of("probe", terminated(1, error_message(code, "x", "y"))))
+    result = judged(resolved(), deployment(available=0), [failed])
+    assert short(result, "Probed") == ("False", code)
+    assert short(result, "Stalled")[0] == "False"
+
+
+@pytest.mark.case("B14")
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (1024, ("False", "BlockLargerThanContext")),
+        (2096, ("False", "BlockLargerThanContext")),
+        (2100, ("True", "Effective")),
+    ],
+)
+def test_a_block_larger_than_the_context(resolved, limit, expected):
+    made = resolved({"model": {"name": "Qwen/Qwen3.5-122B-A10B", "maxModelLen": limit}})
+    pod = serving_pod(made, probe=status_of("probe", terminated(text=message(made, n=2096))))
+    result = judged(made, deployment(), [pod])
+    assert short(result, "CacheEffective") == expected
+    assert short(result, "Ready") == ("True", "Serving")
+
+
+def test_a_disabled_cache_is_no_fault(resolved):
+    made = resolved({"cache": {"mode": "Disabled"}})
+    pod = serving_pod(made)
+    pod["status"]["initContainerStatuses"].pop()
+    result = judged(made, deployment(), [pod])
+    assert short(result, "CacheEffective") == ("False", "Disabled")
+    assert short(result, "Ready") == ("True", "Serving")
+    assert "cacheServerArgs" not in result.status["plan"]
+
+
+def test_an_invalid_edit_over_serving_pods(resolved):
+    made = resolved()
+    before = judged(made, deployment(), [serving_pod(made)])
+    problem = "spec.engine.extraArgs[0]: --chunk-size is derived; remove it"
+    after = judged(made, deployment(), [serving_pod(made)], previous=before.status, problems=(problem,), generation=2)
+    assert short(after, "Available") == ("True", "Serving")
+    assert short(after, "Ready") == ("False", "InvalidSpec")
+    assert short(after, "Stalled") == ("True", "InvalidSpec")
+    assert short(after, "SpecAccepted") == ("False", "Invalid")
+    assert problem in condition(after, "SpecAccepted")["message"]
+    assert after.status["plan"] == before.status["plan"]
+    assert after.status["selector"] == before.status["selector"]
+    assert after.status["observedGeneration"] == 2
+    assert [event.reason for event in after.events] == ["SpecRejected"]
+
+
+@pytest.mark.case("B36")
+@pytest.mark.case("B42")
+def test_waiting_for_a_gpu_in_the_schedulers_words(resolved):
+    words = (
+        "0/3 nodes are available: 1 Insufficient nvidia.com/mig-3g.40gb, 2 node(s) had untolerated taint {gpu: true}."
+    )
+    waiting = make_pod(
+        node="", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}]
+    )
+    result = judged(resolved(), deployment(available=0), [waiting])
+    assert short(result, "CapacityAvailable") == ("False", "WaitingForGPU")
+    assert words in condition(result, "CapacityAvailable")["message"]
+    assert short(result, "Stalled")[0] == "False"
+    assert [event.reason for event in result.events] == ["WaitingForCapacity"]
+
+
+def test_no_capacity_alarm_while_own_pods_still_hold_the_gpu(resolved):
+    made = resolved()
+    waiting = make_pod(
+        "q36-new",
+        node="",
+        conditions=[
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "1 Insufficient nvidia.com/gpu.",
+            }
+        ],
+    )
+    going = serving_pod(made, "q36-old", deleting=True, template="old")
+    result = judged(made, deployment(available=0), [waiting, going])
+    assert short(result, "CapacityAvailable") == ("Unknown", "Terminating")
+    assert result.events == ()
+
+
+def test_a_scheduling_gate_is_no_lack_of_capacity(resolved):
+    gated = make_pod(node="", conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}])
+    assert short(judged(resolved(), deployment(available=0), [gated]), "CapacityAvailable") == (
+        "Unknown",
+        "SchedulingGated",
+    )
+
+
+@pytest.mark.case("B44")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ('secret "hf" not found', 'The Secret "hf" does not exist.'),
+        ("couldn't find key token in Secret team-a/hf", 'The Secret "hf" has no key "token".'),
+    ],
+)
+def test_a_missing_secret_is_named_and_no_stall(resolved, words, sentence):
+    waiting = make_pod(
+        probe=status_of("probe", {"waiting": {"reason": "CreateContainerConfigError", "message": words}})
+    )
+    result = judged(resolved(), deployment(available=0), [waiting])
+    assert short(result, "Ready") == ("False", "SecretMissing")
+    assert sentence in condition(result, "Ready")["message"]
+    assert short(result, "Stalled")[0] == "False"
+
+
+@pytest.mark.case("B49")
+def test_a_refused_pod_is_told_in_the_api_servers_words(resolved):
+    words = (
+        'pods "q36-6c" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=1, used: 1, limited: 1'
+    )
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words}
+    result = judged(resolved(), deployment(updated=0, available=0, replicas=0), [], sets=[replica_set([failure])])
+    assert short(result, "Ready") == ("False", "QuotaExceeded")
+    assert short(result, "CapacityAvailable") == ("False", "QuotaExceeded")
+    assert words in condition(result, "Ready")["message"]
+
+
+@pytest.mark.case("B50")
+def test_pod_security_is_named(resolved):
+    words = 'pods "q" is forbidden: violates PodSecurity "restricted:latest": seccompProfile (pod must not set)'
+    failure = {"type": "ReplicaFailure", "status": "True", "message": words}
+    result = judged(resolved(), deployment(updated=0, available=0, replicas=0, conditions=[failure]), [], sets=[])
+    assert short(result, "Ready") == ("False", "PodSecurityBlocked")
+
+
+@pytest.mark.case("B37")
+def test_ready_is_about_the_newest_spec(resolved):
+    made = resolved()
+    stale = judged(made, deployment(generation=2, observed=1), [serving_pod(made)], generation=2)
+    assert short(stale, "Ready") == ("False", "RollInProgress")
+    assert short(stale, "Available") == ("True", "Serving")
+    looping = make_pod(
+        "q36-new",
+        probe=status_of(
+            "probe",
+            {"waiting": {"reason": "CrashLoopBackOff"}},
+            last=terminated(1, error_message("BadEngineArgs", "no", "z")),
+        ),
+    )
+    old = serving_pod(made, "q36-old", template="older")
+    rolling = judged(made, deployment(wanted=2, updated=1, replicas=2, available=1), [looping, old], generation=2)
+    assert short(rolling, "Ready") == ("False", "BadEngineArgs")
+    assert short(rolling, "Available") == ("True", "Serving")
+    assert short(rolling, "RevisionCurrent") == ("False", "RollInProgress")
+
+
+@pytest.mark.case("B33")
+def test_a_missed_deadline_alone_is_still_loading(resolved):
+    loading = make_pod(
+        probe=status_of("probe", terminated()),
+        server=status_of("cache-server", RUNNING, started=True),
+        engine=status_of("engine", RUNNING),
+    )
+    missed = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    result = judged(resolved(), deployment(available=0, conditions=[missed]), [loading])
+    assert short(result, "Ready") == ("False", "Starting")
+    assert "still loading" in condition(result, "Ready")["message"]
+    assert short(result, "Stalled")[0] == "False"
+
+
+@pytest.mark.case("B32")
+def test_a_dead_cache_server_takes_nobody_out_of_service(resolved):
+    made = resolved()
+    before = judged(made, deployment(), [serving_pod(made)])
+    server = status_of(
+        "cache-server",
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        restarts=3,
+        last=terminated(137, reason="OOMKilled"),
+    )
+    result = judged(made, deployment(), [serving_pod(made, server=server)], previous=before.status)
+    assert short(result, "CacheEffective") == ("False", "OOMKilled")
+    assert "spec.cache.resources.limits.memory" in condition(result, "CacheEffective")["message"]
+    assert short(result, "Ready") == ("True", "Serving")
+    assert [event.reason for event in result.events] == ["CacheDetached"]
+    back = judged(made, deployment(), [serving_pod(made)], previous=result.status)
+    assert [event.reason for event in back.events] == ["CacheAttached"]
+
+
+@pytest.mark.case("B26")
+def test_a_wrapper_asks_for_more_of_the_log(resolved):
+    tail = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    crashed = status_of("engine", {"waiting": {"reason": "CrashLoopBackOff"}}, restarts=2, last=terminated(1, tail))
+    pod = make_pod(
+        probe=status_of("probe", terminated()), server=status_of("cache-server", RUNNING, started=True), engine=crashed
+    )
+    made = resolved()
+    result = judged(made, deployment(available=0), [pod])
+    assert short(result, "Ready") == ("False", "EngineStartFailed")
+    (wanted,) = result.log_requests
+    assert (wanted.pod, wanted.container) == ("q36-6c4f8d-abcde", "engine")
+
+    from qwen_cached_serve.core.observed import Observation, read_deployment
+
+    cause = "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (614).\n"
+    known = Observation(
+        read_deployment(deployment(available=0), [replica_set()]), (read_pod(pod, log_tail=cause + tail),)
+    )
+    told = judge(Subject(1, made, plan_resource(made)), known, NOON)
+    assert short(told, "Ready") == ("False", "MaxNumSeqsTooLarge")
+    assert "614" in condition(told, "Ready")["message"]
+    assert told.log_requests == ()
+
+
+@pytest.mark.case("B59")
+@pytest.mark.parametrize("text", ["", '{"schema":1,"blockSi', "INFO loading", '{"schema":1,"blockSize":784}{"x":1}'])
+def test_a_lost_or_unreadable_report_is_a_gap_and_never_an_action(resolved, text):
+    made = resolved()
+    pod = serving_pod(made, probe=status_of("probe", terminated(text=text)))
+    result = judged(made, deployment(), [pod])
+    assert short(result, "Probed") == ("Unknown", "ReportLost")
+    assert short(result, "Ready") == ("True", "Serving")
+    assert "probed" not in result.status["blockSize"]
+
+
+def test_a_report_is_remembered_when_its_container_is_collected(resolved):
+    made = resolved()
+    before = judged(made, deployment(), [serving_pod(made)])
+    gone = serving_pod(made, probe=status_of("probe", terminated(text="")))
+    after = judged(made, deployment(), [gone], previous=before.status)
+    assert after.status["blockSize"] == before.status["blockSize"]
+    assert after.status["plan"] == before.status["plan"]
+    assert after.status["identities"] == before.status["identities"]
+    assert after.status["resolved"] == before.status["resolved"]
+    assert short(after, "Probed") == ("True", "Probed")
+    assert after.events == ()
+
+
+@pytest.mark.case("B09")
+def test_pods_on_different_gpus_are_told_apart(resolved):
+    made = resolved({"replicas": 2})
+    one = serving_pod(made, "q36-a")
+    other = serving_pod(
+        made, "q36-b", node="g2", probe=status_of("probe", terminated(text=message(made, n=832, gpu="NVIDIA B200")))
+    )
+    result = judged(made, deployment(wanted=2, updated=2, available=2), [one, other])
+    assert short(result, "Probed") == ("True", "MixedBlockSizes")
+    assert "N = 784 on g1; N = 832 on g2" in condition(result, "Probed")["message"]
+    assert short(result, "CacheCompatible") == ("False", "PodsDiffer")
+    assert "NVIDIA B200, NVIDIA H100" in condition(result, "CacheCompatible")["message"]
+    assert len(result.status["identities"]) == 2
+    assert "plan" not in result.status
+
+
+@pytest.mark.case("B10")
+def test_the_probe_decides_and_the_formula_only_remarks(resolved):
+    made = resolved()
+    pod = serving_pod(made, probe=status_of("probe", terminated(text=message(made, n=832))))
+    result = judged(made, deployment(), [pod])
+    assert result.status["blockSize"] == {"predicted": 784, "probed": 832, "verified": 832}
+    assert result.status["plan"]["maxNumBatchedTokens"] == 1663
+    assert "784 was predicted" in condition(result, "Probed")["message"]
+
+
+def test_a_running_engine_with_another_n_is_reported(resolved):
+    made = resolved()
+    wrong = read_pod(serving_pod(made), Verification(engine_block_size=800, server_block_sizes=(784,), registered=True))
+    from qwen_cached_serve.core.observed import Observation, read_deployment
+
+    seen = Observation(read_deployment(deployment(), [replica_set()]), (wrong,))
+    result = judge(Subject(1, made, plan_resource(made)), seen, NOON)
+    assert short(result, "BlockSizeVerified") == ("False", "BlockSizeMismatch")
+    assert "800" in condition(result, "BlockSizeVerified")["message"]
+    assert "verified" not in result.status["blockSize"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"unsupported": {"engineArgs": ["--x"]}}, "UnsupportedArguments"),
+        ({"model": {"modalities": "All"}}, "Modalities"),
+        ({"engine": {"vllm": {"speculative": {"method": "mtp", "tokens": 1}}}}, "SpeculativeDecoding"),
+    ],
+)
+def test_what_was_never_run_is_not_validated(resolved, spec, reason):
+    made = resolved(spec)
+    assert short(judged(made, deployment(), [serving_pod(made)]), "Validated") == ("False", reason)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "lmcache", "expected"),
+    [
+        ("0.31.0", "0.5.6", ("True", "Reviewed")),
+        ("0.34.0", "0.5.6", ("False", "KnownFault")),
+        ("0.27.1", "0.5.3", ("False", "KnownFault")),
+        ("0.40.0", "0.6.0", ("False", "NotReviewed")),
+    ],
+)
+def test_versions_decide_about_validation(resolved, vllm, lmcache, expected):
+    made = resolved()
+    text = message(made, versions=Versions(vllm, lmcache))
+    assert (
+        short(
+            judged(made, deployment(), [serving_pod(made, probe=status_of("probe", terminated(text=text)))]),
+            "Validated",
+        )
+        == expected
+    )
+
+
+def test_stopped_is_ready_without_pods(resolved):
+    made = resolved({"lifecycle": "Stopped"})
+    stopping = judged(
+        made, deployment(wanted=0, updated=0, available=0, replicas=0), [serving_pod(made, deleting=True)]
+    )
+    assert short(stopping, "Ready") == ("False", "Stopping")
+    stopped = judged(made, deployment(wanted=0, updated=0, available=0), [])
+    assert short(stopped, "Ready") == ("True", "Stopped")
+    assert short(stopped, "Available") == ("False", "Stopped")
+    assert short(stopped, "Reconciling") == ("False", "Idle")
+
+
+def test_paused_says_that_nothing_is_done(resolved):
+    made = resolved({"lifecycle": "Paused"})
+    result = judged(made, deployment(), [serving_pod(made)])
+    assert short(result, "Reconciling") == ("False", "Paused")
+    assert short(result, "RevisionCurrent") == ("Unknown", "Paused")
+
+
+def test_before_anything_exists(resolved):
+    result = judged(resolved())
+    assert short(result, "Ready") == ("False", "Creating")
+    assert result.status["blockSize"] == {"predicted": 784}
+    assert result.status["availableReplicas"] == 0
+
+
+@pytest.mark.case("B58")
+@pytest.mark.parametrize(
+    ("reason", "stalled"), [("NameTaken", "True"), ("ApplyRefused", "True"), ("ApplyForbidden", "False")]
+)
+def test_a_refusal_of_the_api_server_is_passed_on(resolved, reason, stalled):
+    words = 'services "q36" exists and belongs to somebody else'
+    result = judged(resolved(), apply_error=words, apply_reason=reason)
+    assert short(result, "Ready") == ("False", reason)
+    assert words in condition(result, "Ready")["message"]
+    assert short(result, "Stalled")[0] == stalled
+
+
+def test_a_roll_is_told_at_its_beginning_and_end(resolved):
+    made = resolved()
+    first = judged(made, deployment(), [serving_pod(made)])
+    newer = {
+        "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2"}, "labels": {"pod-template-hash": "9f"}}
+    }
+    dep = deployment(updated=0, available=0, replicas=0, generation=2, observed=2)
+    dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
+    rolling = judged(made, dep, [make_pod(template="9f")], sets=[replica_set(), newer], previous=first.status)
+    assert [event.reason for event in rolling.events] == ["RollStarted"]
+    assert rolling.status["revision"] == {"updated": "9f", "current": HASH}
+    dep = deployment(generation=2, observed=2)
+    dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
+    done = judged(made, dep, [serving_pod(made, template="9f")], sets=[replica_set(), newer], previous=rolling.status)
+    assert [event.reason for event in done.events] == ["RollCompleted"]
+    assert done.status["revision"] == {"updated": "9f", "current": "9f"}
+
+
+def test_a_status_stays_small_with_many_pods(resolved):
+    made = resolved({"replicas": 300})
+    pods = [serving_pod(made, f"q36-{i}") for i in range(300)]
+    result = judged(made, deployment(wanted=300, updated=300, available=300), pods)
+    assert len(result.status["pods"]) == 20
+    assert result.status["identities"][0]["pods"] == 300
+
+
+@pytest.mark.case("B44")
+def test_no_secret_reaches_the_status(resolved):
+    made = resolved(
+        {
+            "unsupported": {
+                "engineArgs": [
+                    "--api-key",
+                    "sk-very-secret",
+                    "--hf-overrides",
+                    '{"auth_token": "sk-very-secret", "x": 1}',
+                ]
+            }
+        }
+    )
+    status = judged(made, deployment(), [serving_pod(made)]).status
+    assert "--api-key" in status["plan"]["engineArgs"]
+    assert "sk-very-secret" not in json.dumps(status)
+
+
+STATES = st.sampled_from(
+    [
+        None,
+        RUNNING,
+        {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}},
+        {"waiting": {"reason": "ImagePullBackOff"}},
+        terminated(),
+        terminated(1, "Traceback"),
+        terminated(137, reason="OOMKilled"),
+        terminated(1, error_message("DeviceMissing", "no GPU", "")),
+        {},
+    ]
+)
+
+
+@st.composite
+def any_pod(draw, names):
+    def container(name):
+        last = draw(STATES)
+        entry = status_of(name, draw(STATES), started=draw(st.booleans()), ready=draw(st.booleans()))
+        return entry | ({"lastState": last} if last else {})
+
+    pod = make_pod(
+        f"q36-{draw(names)}",
+        probe=container("probe"),
+        server=container("cache-server"),
+        engine=container("engine"),
+        ready=draw(st.booleans()),
+        node=draw(st.sampled_from(["", "g1", "g2"])),
+        template=draw(st.sampled_from([HASH, "old"])),
+        deleting=draw(st.booleans()),
+        phase=draw(st.sampled_from(["Pending", "Running", "Failed", "Unknown"])),
+    )
+    if draw(st.booleans()):
+        pod.pop("status")
+    return pod
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_seen_is_judged_and_the_judgement_is_consistent(resolved, data):
+    made = resolved({"lifecycle": data.draw(st.sampled_from(["Running", "Paused", "Stopped"]))})
+    counts = st.integers(0, 3)
+    dep = data.draw(
+        st.none() | st.builds(deployment, counts, counts, counts, counts, st.just(2), st.sampled_from([1, 2]))
+    )
+    pods = data.draw(st.lists(any_pod(st.integers(0, 99)), max_size=4, unique_by=lambda pod: pod["metadata"]["name"]))
+    problems = data.draw(st.sampled_from([(), ("spec.x: wrong; remove it",)]))
+    result = judged(made, dep, pods, problems=problems)
+    truths = {entry["type"]: entry["status"] for entry in result.status["conditions"]}
+    assert (truths["Reconciling"], truths["Stalled"]) != ("True", "True")
+    if truths["Ready"] == "True":
+        figures = dep["status"]
+        wanted = dep["spec"]["replicas"]
+        assert figures["replicas"] == wanted
+        assert wanted == 0 or figures["updatedReplicas"] == figures["availableReplicas"] == wanted
+        assert truths["Stalled"] == truths["Reconciling"] == "False"
+    again = judged(made, dep, pods, problems=problems, previous=result.status, now=NOON + dt.timedelta(days=1))
+    assert again.status == result.status
+    assert again.events == ()
