@@ -1,0 +1,6 @@
+"""``python -m localkube``."""
+
+from localkube.cli import main
+
+if __name__ == "__main__":
+    main()
