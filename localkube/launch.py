@@ -179,7 +179,7 @@ def load_image(state: State, ctr: Path, archive: Path, report: Report, name: str
         remedy = "Build it (`make images`) or correct the path."
         raise LocalKubeError(f"The image archive {archive} does not exist.", remedy)
     began = time.monotonic()
-    argv = node.ctr_argv(state, ctr, "images", "import", str(archive))
+    argv = node.ctr_argv(state, ctr, "images", "import", str(archive.absolute()))
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         while True:
             try:

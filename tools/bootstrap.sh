@@ -20,6 +20,7 @@ fi
 
 echo "Preparing .venv (once per change of requirements/) …" >&2
 [ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 export VIRTUAL_ENV=$PWD/.venv
 .venv/bin/uv pip install --quiet --require-hashes -r requirements/bootstrap.txt -r requirements/dev.txt

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools import engine_env
 from tools.background import BackgroundBuild
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +42,7 @@ CONTROL_PLANE_BUILD = [
 ]
 NODE_BUILD = [PYTHON, "-m", "localkube", "build"]
 IMAGES_BUILD = [PYTHON, "-m", "images.build"]
+ENGINE_ENV_BUILD = [PYTHON, "-m", "tools.engine_env"]
 PREREQUISITES = [PYTHON, "-m", "localkube", "prereqs", "--install"]
 
 
@@ -146,6 +148,7 @@ def with_node_cluster(tiers: Sequence[str], run: Run) -> None:
         localkube("up", "--name", NODE_CLUSTER, "--node", "--kwok", "2", "--gpus", "8")
         kubeconfig = localkube("kubeconfig", "--name", NODE_CLUSTER)
         env = {"QCS_NODE_KUBECONFIG": kubeconfig, "QCS_NODE_CLUSTER": NODE_CLUSTER}
+        env["QCS_ENGINE_PYTHON"] = str(engine_env.home() / "bin" / "python")
         for tier in tiers:
             run.stage(tier, lambda tier=tier: pytest(tier, "-v", env=env))  # type: ignore[misc]
     finally:
@@ -160,7 +163,9 @@ def run_all(run: Run, wanted: set[str]) -> None:
     node_tiers = [tier for tier in ("node", "engine") if tier in wanted]
     needs_node = bool(node_tiers) and not node_gap
     needs_cluster = needs_node or ("cluster" in wanted and not cluster_gap)
-    builds = start_builds(needs_cluster=needs_cluster, needs_node=needs_node)
+    builds = start_builds(
+        needs_cluster=needs_cluster, needs_node=needs_node, needs_engine=needs_node and "engine" in wanted
+    )
     try:
         for tier, work in (("lint", lint), ("unit", unit)):
             if tier in wanted:
@@ -179,7 +184,7 @@ def run_all(run: Run, wanted: set[str]) -> None:
             build.stop()
 
 
-def start_builds(*, needs_cluster: bool, needs_node: bool) -> list[BackgroundBuild]:
+def start_builds(*, needs_cluster: bool, needs_node: bool, needs_engine: bool) -> list[BackgroundBuild]:
     """Start what the wanted tiers need: binaries first, images beside them."""
     if needs_cluster and os.geteuid() == 0:
         subprocess.run(PREREQUISITES, cwd=ROOT, check=True)
@@ -188,7 +193,9 @@ def start_builds(*, needs_cluster: bool, needs_node: bool) -> list[BackgroundBui
         chain = [CONTROL_PLANE_BUILD] + ([NODE_BUILD] if needs_node else [])
         builds.append(BackgroundBuild("the Kubernetes binaries", chain, BUILD / "logs" / "build-localkube.log"))
     if needs_node:
-        builds.append(BackgroundBuild("the images", [IMAGES_BUILD], BUILD / "logs" / "build-images.log"))
+        # One after the other: both install the engine's packages, and the second finds them in the cache.
+        chain = [IMAGES_BUILD] + ([ENGINE_ENV_BUILD] if needs_engine else [])
+        builds.append(BackgroundBuild("the images", chain, BUILD / "logs" / "build-images.log"))
     return builds
 
 
