@@ -248,6 +248,15 @@ def test_transition_times_move_with_the_status_only(resolved):
             "Starting",
         ),
         (
+            # Its former life ended in an orderly way: nothing has failed.
+            {
+                "probe": status_of("probe", terminated()),
+                "server": status_of("cache-server", RUNNING, started=True),
+                "engine": status_of("engine", RUNNING, restarts=1, last=terminated()),
+            },
+            "Starting",
+        ),
+        (
             {
                 "probe": status_of("probe", terminated()),
                 "server": status_of("cache-server", RUNNING, started=True),

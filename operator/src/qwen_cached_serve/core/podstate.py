@@ -178,7 +178,8 @@ def _engine(base: PodJudgement, engine: ContainerObservation, down: Diagnosis | 
         return dataclasses.replace(base, phase=Phase.SERVING, cache_down=down)
     if engine.started:
         return dataclasses.replace(base, phase=Phase.NOT_READY, cache_down=down)
-    if engine.latest_end:
+    # An orderly end (exit code 0, a stop somebody asked for) is no failure while the next life starts.
+    if engine.latest_end and (engine.latest_end.exit_code or engine.state != "running"):
         diagnosis, more = _explain(ENGINE, engine.latest_end, base.pod.log_tail)
         return dataclasses.replace(
             base, phase=Phase.FAILING, diagnosis=diagnosis, cache_down=down, wants_log_of=ENGINE if more else None
