@@ -171,7 +171,8 @@ class Demo:
         """Undo the demo on a cluster that stays."""
         self._shell.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
         self._shell.kubectl("delete", "-k", str(ROOT / "config"), "--ignore-not-found")
-        self._shell.kubectl("delete", "-f", str(ROOT / "crds"), "--ignore-not-found")
+        # The CRD stays: deleting it would delete every QwenCachedServe of this cluster, the user's own included.
+        self._n.say("removed; the CRD stays (kubectl delete -f crds/ would delete every QwenCachedServe)")
 
     def reset(self) -> None:
         """Remove what an interrupted run left, so that every run starts the same."""
@@ -255,14 +256,14 @@ class Demo:
 
     def _operator_overlay(self) -> Path:
         """A kustomization over `config/` that sets the image, in the build folder."""
-        name, _, tag = self._place.images.operator.rpartition(":")
+        name, tag = _split(self._place.images.operator)
         overlay = ROOT / "build" / "demo" / "operator"
         overlay.mkdir(parents=True, exist_ok=True)
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": ["../../../config"],
-            "images": [{"name": "localhost/qcs-operator", "newName": name, "newTag": tag}],
+            "images": [{"name": "localhost/qcs-operator", "newName": name} | tag],
         }
         (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         return overlay
@@ -305,6 +306,15 @@ def _simulated_resource(name: str, model: str, block_size: int) -> dict[str, Any
             },
         },
     }
+
+
+def _split(reference: str) -> tuple[str, dict[str, str]]:
+    """Split an image reference into its name and kustomize's field for tag or digest."""
+    name, _, digest = reference.partition("@")
+    if digest:
+        return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name, {"digest": digest}
+    head, _, tag = name.rpartition(":")
+    return (head, {"newTag": tag}) if head and "/" not in tag else (name, {"newTag": "latest"})
 
 
 def _restarts(pod: dict[str, Any], container: str) -> int:

@@ -1,4 +1,4 @@
-"""What node and engine tier share: the cluster with a real node that `tools.tiers` brought up, images and operator in it."""
+"""What node and engine tier share: the cluster that `tools.tiers` brought up, with images and operator in it."""
 
 import json
 import os
@@ -46,9 +46,8 @@ class Node:
         resource["spec"]["model"]["source"]["image"]["reference"] = self.place.images.model_tiny
         resource["spec"]["engine"]["image"] = self.place.images.engine_cpu
         for part, changes in spec.items():
-            resource["spec"][part] = (
-                {**resource["spec"].get(part, {}), **changes} if isinstance(changes, dict) else changes
-            )
+            merged = resource["spec"].get(part, {}) | changes if isinstance(changes, dict) else changes
+            resource["spec"][part] = merged
         return resource
 
     def apply(self, namespace, resource):
@@ -93,30 +92,14 @@ class Node:
         for pod in self.shell.list("pods", namespace):
             name = pod["metadata"]["name"]
             containers = pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
-            for container in containers:
-                for previous in ("", "--previous"):
-                    arguments = [
-                        "logs",
-                        "-n",
-                        namespace,
-                        name,
-                        "-c",
-                        container["name"],
-                        *([previous] if previous else []),
-                    ]
-                    text = self.shell.kubectl(*arguments, check=False)
+            for container in (c["name"] for c in containers):
+                for suffix, options in (("", ()), (".previous", ("--previous",))):
+                    text = self.shell.kubectl("logs", "-n", namespace, name, "-c", container, *options, check=False)
                     if text:
-                        (folder / f"{name}.{container['name']}{previous.replace('--', '.')}.log").write_text(text)
-        operator = self.shell.kubectl(
-            "logs",
-            "-n",
-            "qwen-cached-serve",
-            "-l",
-            "app.kubernetes.io/name=qwen-cached-serve-operator",
-            "--tail=-1",
-            check=False,
-        )
-        (folder / "operator.log").write_text(operator)
+                        (folder / f"{name}.{container}{suffix}.log").write_text(text)
+        selector = "app.kubernetes.io/name=qwen-cached-serve-operator"
+        options = ("-n", "qwen-cached-serve", "-l", selector, "--tail=-1")
+        (folder / "operator.log").write_text(self.shell.kubectl("logs", *options, check=False))
 
 
 def connect():

@@ -1,4 +1,4 @@
-"""Faults of a serving pod on a real node: the cache server dies, sizes disagree, the cache is switched off, pods stopped."""
+"""Faults of a serving pod on a real node: a dead cache server, sizes that disagree; cache off, lifecycle Stopped."""
 
 import json
 import threading
@@ -89,7 +89,8 @@ def test_a_killed_cache_server_neither_leaves_the_service_nor_loses_requests(nod
     }
     print(json.dumps(measured))
     (ROOT / "build" / "reports" / "cache-server-killed.json").write_text(json.dumps(measured, indent=1))
-    assert before and again
+    assert before
+    assert again
     assert traffic.failed == []
     assert seconds_not_ready == 0
     statuses = pod["status"]["containerStatuses"] + pod["status"]["initContainerStatuses"]

@@ -41,4 +41,4 @@ def test_its_log_is_json_with_one_line_a_reconcile(node, node_namespace):
         entry for entry in entries if entry.get("namespace") == node_namespace and entry.get("event") == "reconciled"
     ]
     assert mine
-    assert all({"result", "duration_ms", "name"} <= entry.keys() for entry in mine), mine[0]
+    assert all({"result", "duration", "name"} <= entry.keys() for entry in mine), mine[0]

@@ -1,1 +1,1 @@
-"""Doing, in order: the work queue, the cache of what was watched, the reconciler, and the only module that knows kopf."""
+"""Doing, in order: work queue, cache of what was watched, reconciler, and the only modules that know kopf."""

@@ -1,6 +1,6 @@
 """A work queue with client-go's guarantees, for asyncio.
 
-The reconciler is level-triggered: a key says "look again", never what happened. Hence three rules, which are client-go's:
+The reconciler is level-triggered: a key says "look again", never what happened. Hence three rules (client-go's):
 
 - a key that waits is there once, however often it is added (a burst of events costs one reconcile);
 - a key is never worked on by two workers; added meanwhile, it is kept and handed out again after `done`;
@@ -112,11 +112,11 @@ class WorkQueue(Generic[K]):
         self._arm()
 
     def add_failed(self, key: K) -> float:
-        """Ask for `key` again after a failure; return the delay in seconds, which grows with each one until `forget`."""
+        """Ask for `key` again after a failure; return the delay in seconds, which grows until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # The exponent is bounded: 2**1100 would overflow a float after days of failures.
-        delay = min(self._max, self._base * 2 ** min(failures, 40))
+        delay: float = min(self._max, self._base * 2.0 ** min(failures, 40))
         delay *= 1 - JITTER * self._rng.random()
         if self._observer:
             self._observer.retried()

@@ -199,6 +199,7 @@ CAUSES: tuple[Rule, ...] = (
         r"(?:OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE|outgoing traffic has been disabled)",
         "The model's files are not there and downloading is switched off.",
         "Check spec.model.name (for a volume: the path inside it), or allow the hub.",
+        heals=True,
     ),
     _rule(
         "ModelHubUnreachable",

@@ -1,8 +1,8 @@
 """What goes into the pod and what comes out of its probe: the types both the operator and the pod's scripts speak.
 
-`ServeSettings` is the pod's input (written by the operator as `settings.json` beside these scripts), `ProbeReport` is what
-the probe found out. Both are plain frozen dataclasses, since this module runs in the engine's image with nothing but the
-standard library (DESIGN D4). Sizes are bytes, times seconds, block and chunk sizes tokens.
+`ServeSettings` is the pod's input (written by the operator as `settings.json` beside these scripts), `ProbeReport` is
+what the probe found out. Both are plain frozen dataclasses, since this module runs in the engine's image with nothing
+but the standard library (DESIGN D4). Sizes are bytes, times seconds, block and chunk sizes tokens.
 """
 
 from __future__ import annotations
@@ -88,6 +88,16 @@ class CacheSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports of the pod's programs; fixed in pods, free ones where several engines share a host (tests)."""
+
+    engine: int = ENGINE_PORT
+    cache_server: int = CACHE_SERVER_PORT
+    cache_server_http: int = CACHE_SERVER_HTTP_PORT
+    relay: int = RELAY_PORT
+
+
+@dataclass(frozen=True, slots=True)
 class ServeSettings:
     """The pod's whole input: everything that shapes the two argument vectors except what only the probe can know."""
 
@@ -100,6 +110,7 @@ class ServeSettings:
     served_names: tuple[str, ...] = ()
     gpu_count: int = 0
     probe_timeout_seconds: int = 1800
+    ports: Ports = Ports()
     schema: int = SCHEMA_VERSION
 
 

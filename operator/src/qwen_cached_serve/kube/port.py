@@ -1,7 +1,7 @@
 """What the operator needs of the Kubernetes API, and nothing else: the seam between deciding and the cluster.
 
-Manifests are plain dicts throughout (facts/kopf-and-libraries.md §0.3). Errors are few, because the reconciler acts on few
-distinctions; each keeps the API server's own sentence, which is shown to people as it is.
+Manifests are plain dicts throughout (facts/kopf-and-libraries.md §0.3). Errors are few, because the reconciler acts
+on few distinctions; each keeps the API server's own sentence, which is shown to people as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIELD_MANAGER = "qwen-cached-serve"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object as the API addresses it. A fixed table replaces discovery: one request less per kind and start."""
+    """One kind of object as the API addresses it; a fixed table of them replaces discovery requests."""
 
     group: str
     version: str
@@ -104,21 +104,27 @@ class Transient(ApiError):  # noqa: N818
     """429, 5xx, timeout, connection lost: the same request may succeed later, and may even have succeeded."""
 
 
-class WriteDenied(Exception):
+class WriteDenied(Exception):  # noqa: N818
     """A write was stopped before it was sent: this process no longer holds the leadership."""
 
 
 class Port(Protocol):
-    """The operator's view of the API. Every method raises `ApiError`s; writes raise `WriteDenied` without leadership."""
+    """The operator's view of the API. Methods raise `ApiError`s; writes without leadership raise `WriteDenied`."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Manifest:
         """Return one object."""
         ...
 
-    async def list(
+    async def list_all(
         self, resource: Resource, namespace: str | None, *, selector: str = "", limit: int = 0
     ) -> list[Manifest]:
         """Return all objects that match (`namespace=None`: cluster-wide); with `limit` at most that many."""
+        ...
+
+    async def list_identities(
+        self, resource: Resource, namespace: str | None, *, selector: str = ""
+    ) -> tuple[set[str], str]:
+        """Return the uids of all objects that match and the resource version of that moment; no bodies are read."""
         ...
 
     async def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:

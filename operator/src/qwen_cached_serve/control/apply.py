@@ -1,0 +1,233 @@
+"""Children: what differs from the desired state is applied, what is wanted no longer is removed, nothing else is
+touched.
+
+Order and safety:
+
+- a name that an object of somebody else has is never taken over (B58): before anything is created, each name that
+  is free in the cache is looked up, and one that is taken stops the whole set, so that there is no half-made one
+  (B46);
+- what the pods need (ConfigMap, account, Service) comes before the Deployment;
+- an immutable ConfigMap whose content is not ours any more is made anew, since it cannot be corrected;
+- an old ConfigMap or account goes only when no pod and no ReplicaSet names it: a rollback needs it (D4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from qwen_cached_serve.control import drift
+from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Snapshot
+from qwen_cached_serve.core import names
+from qwen_cached_serve.kube.port import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    SERVICE_ACCOUNTS,
+    ApiError,
+    Forbidden,
+    Invalid,
+    Manifest,
+    NotFound,
+    Port,
+    Resource,
+    resource_of,
+)
+from qwen_cached_serve.observe.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+_PRUNED = (CONFIG_MAPS, SERVICE_ACCOUNTS)
+"""Kinds whose names or existence depend on the spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server's no to one child."""
+
+    kind: str
+    name: str
+    code: str
+    """`NameTaken`, `ApplyRefused` or `ApplyForbidden`."""
+    message: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What was done to the children."""
+
+    applied: list[str] = field(default_factory=list)
+    """`Kind/name`, with what differed."""
+    deleted: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.applied or self.deleted)
+
+
+class Applier:
+    """See the module's text."""
+
+    def __init__(self, port: Port, cache: Cache, metrics: Metrics) -> None:
+        self._port = port
+        self._cache = cache
+        self._metrics = metrics
+
+    async def apply(
+        self, snapshot: Snapshot, desired: Sequence[Manifest], whole: Callable[[], Sequence[Manifest]]
+    ) -> Report:
+        """Make the children what `desired` says.
+
+        `desired` is enough to compare (ConfigMaps condensed); `whole` gives the manifests to send, once one is needed.
+
+        Raises:
+            ApiError: trouble that is not about one child: no answer, conflict, a terminating namespace.
+
+        """
+        report = Report()
+        reasons: dict[tuple[Resource, str], str] = {}
+        for manifest in desired:
+            if reason := _due(snapshot, manifest):
+                reasons[_place(manifest)] = reason
+            else:
+                self._metrics.applied(manifest["kind"], "unchanged")
+        due = [(m, reasons[_place(m)]) for m in (whole() if reasons else ()) if _place(m) in reasons]
+        missing = [m for m, _ in due if _place(m) not in snapshot.children]
+        report.refusals += await self._taken(snapshot, missing)
+        if report.refusals:
+            return report
+        first = [(m, reason) for m, reason in due if resource_of(m) is not DEPLOYMENTS]
+        ends = await asyncio.gather(
+            *(self._apply(snapshot, m, reason, report) for m, reason in first), return_exceptions=True
+        )
+        for end in ends:  # raised only now, so that none of them is still on its way
+            if isinstance(end, BaseException):
+                raise end
+        if not report.refusals:
+            for manifest, reason in due:
+                if resource_of(manifest) is DEPLOYMENTS:
+                    await self._apply(snapshot, manifest, reason, report)
+        return report
+
+    async def prune(self, snapshot: Snapshot, desired: Sequence[Manifest], report: Report) -> None:
+        """Remove children of former specs that nothing names any more."""
+        wanted = {_place(m) for m in desired}
+        named = _named(snapshot)
+        for (kind, name), child in snapshot.children.items():
+            if kind not in _PRUNED or (kind, name) in wanted or (kind, name) in named:
+                continue
+            if not _controlled_by(child, snapshot.serve["metadata"]["uid"]):
+                continue
+            metadata = child["metadata"]
+            await self._port.delete(kind, metadata["namespace"], name, uid=metadata["uid"])
+            self._cache.deleted(kind, metadata["namespace"], name, metadata["uid"])
+            report.deleted.append(f"{kind.kind}/{name}")
+
+    async def _taken(self, snapshot: Snapshot, missing: Sequence[Manifest]) -> list[Refusal]:
+        found = await asyncio.gather(*(self._owner_problem(snapshot, manifest) for manifest in missing))
+        return [refusal for refusal in found if refusal]
+
+    async def _owner_problem(self, snapshot: Snapshot, manifest: Manifest) -> Refusal | None:
+        kind, metadata = resource_of(manifest), manifest["metadata"]
+        try:
+            live = await self._port.get(kind, metadata["namespace"], metadata["name"])
+        except NotFound:
+            return None
+        if _may_take(live, snapshot.serve):
+            return None
+        return Refusal(
+            kind.kind,
+            metadata["name"],
+            "NameTaken",
+            f"A {kind.kind} named {metadata['name']} exists already and belongs to {_owner_words(live)}; "
+            "it is left alone. Remove it, or create this resource under another name.",
+        )
+
+    async def _apply(self, snapshot: Snapshot, manifest: Manifest, reason: str, report: Report) -> None:
+        kind, name = resource_of(manifest), manifest["metadata"]["name"]
+        live = snapshot.children.get((kind, name))
+        try:
+            if kind is CONFIG_MAPS and live is not None and drift.CONTENT_KEY in reason:
+                namespace, uid = live["metadata"]["namespace"], live["metadata"]["uid"]
+                await self._port.delete(kind, namespace, name, uid=uid)
+                self._cache.deleted(kind, namespace, name, uid)
+            written = await self._port.apply(manifest)
+        except ApiError as error:
+            self._metrics.applied(kind.kind, "failed")
+            refusal = _refusal(kind, name, error)
+            if refusal is None:
+                raise
+            report.refusals.append(refusal)
+            return
+        self._metrics.applied(kind.kind, "applied")
+        self._cache.wrote(written)
+        report.applied.append(f"{kind.kind}/{name} ({reason})")
+
+
+def _place(manifest: Manifest) -> tuple[Resource, str]:
+    return resource_of(manifest), str(manifest["metadata"]["name"])
+
+
+def _due(snapshot: Snapshot, manifest: Manifest) -> str:
+    """Return why a manifest has to be applied, empty when the live object says the same."""
+    live = snapshot.children.get(_place(manifest))
+    return "missing" if live is None else ", ".join(drift.differences(manifest, live))
+
+
+def _refusal(kind: Resource, name: str, error: ApiError) -> Refusal | None:
+    """Return a refusal that is about this child; None when trying again is all there is to do."""
+    if isinstance(error, Invalid):
+        return Refusal(
+            kind.kind, name, "ApplyRefused", f"The API server refuses the {kind.kind} {name}: {error.message}"
+        )
+    if isinstance(error, Forbidden) and not error.namespace_terminating and error.status == 403:
+        return Refusal(
+            kind.kind, name, "ApplyForbidden", f"The operator may not apply the {kind.kind} {name}: {error.message}"
+        )
+    return None
+
+
+def _controller(manifest: Manifest) -> Manifest | None:
+    references = manifest["metadata"].get("ownerReferences") or []
+    return next((reference for reference in references if reference.get("controller")), None)
+
+
+def _controlled_by(manifest: Manifest, uid: str) -> bool:
+    controller = _controller(manifest)
+    return controller is not None and controller.get("uid") == uid
+
+
+def _may_take(live: Manifest, serve: Manifest) -> bool:
+    """Whether a live object is this resource's own: by its controller, or left behind by it (`--cascade=orphan`)."""
+    controller = _controller(live)
+    if controller is not None:
+        return bool(controller.get("uid") == serve["metadata"]["uid"])
+    labels = live["metadata"].get("labels") or {}
+    annotations = live["metadata"].get("annotations") or {}
+    ours = labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY and OWNER_UID_LABEL in labels
+    return ours and annotations.get(names.NAME_ANNOTATION) == serve["metadata"]["name"]
+
+
+def _owner_words(live: Manifest) -> str:
+    controller = _controller(live)
+    if controller:
+        return f"{controller.get('kind')} {controller.get('name')} (uid {controller.get('uid')})"
+    return "nobody of this operator's"
+
+
+def _named(snapshot: Snapshot) -> set[tuple[Resource, str]]:
+    """Return the ConfigMaps and accounts that a pod or a ReplicaSet still names."""
+    named: set[tuple[Resource, str]] = set()
+    templates = [(rs.get("spec") or {}).get("template") or {} for rs in snapshot.replica_sets]
+    for owner in (*snapshot.pods, *templates):
+        spec = owner.get("spec") or {}
+        for volume in spec.get("volumes") or []:
+            if "configMap" in volume:
+                named.add((CONFIG_MAPS, volume["configMap"].get("name", "")))
+        if spec.get("serviceAccountName"):
+            named.add((SERVICE_ACCOUNTS, spec["serviceAccountName"]))
+    return named

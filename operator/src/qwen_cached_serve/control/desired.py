@@ -1,0 +1,127 @@
+"""From a resource to the manifests of its children, remembered per generation: most looks at a resource change
+nothing.
+
+Everything that decides is in `api` and `core`; this only puts the steps in a row, and turns each step's refusal
+into one kind of answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qwen_cached_serve.api.validate import InvalidResource, parse
+from qwen_cached_serve.control import drift
+from qwen_cached_serve.control.cache import Key
+from qwen_cached_serve.core.budget import BudgetError
+from qwen_cached_serve.core.children import children
+from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.plan import Plan, plan_resource
+from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
+from qwen_cached_serve.inpod import bundle
+from qwen_cached_serve.kube.port import CONFIG_MAPS, SERVES, Manifest
+from qwen_cached_serve.render.manifests import render_children
+
+FRESH = 8
+
+
+class SpecRefused(ValueError):  # noqa: N818 - a state of the resource, not a failure of ours
+    """A spec that cannot be carried out; each problem names the field and says what to do."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a resource asks for, decided and rendered."""
+
+    resolved: Resolved
+    plan: Plan
+    text: bytes
+    """The manifests as JSON: hundreds of resources are remembered."""
+
+    def manifests(self) -> list[Manifest]:
+        """Return the manifests, stamped with their hashes; ConfigMaps condensed (see `drift.condensed`)."""
+        unpacked: list[Manifest] = json.loads(self.text)
+        return unpacked
+
+
+class Designer:
+    """Makes `Desired`s and remembers the last one of every resource."""
+
+    def __init__(self, defaults: OperatorDefaults) -> None:
+        self._defaults = defaults
+        self._made: dict[Key, tuple[tuple[str, int], Desired]] = {}
+        self._fresh: list[tuple[Resolved, tuple[Manifest, ...]]] = []
+
+    def desired(self, serve: Manifest) -> Desired:
+        """Return what the resource asks for.
+
+        Raises:
+            SpecRefused: it cannot be carried out.
+
+        """
+        metadata = serve["metadata"]
+        key = metadata["namespace"], metadata["name"]
+        version = metadata["uid"], int(metadata.get("generation") or 0)
+        known = self._made.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        resolved = self._resolve(serve)
+        whole = self._render(resolved)
+        # A new generation is usually applied right away; keeping a few whole saves rendering them a second time.
+        self._fresh = [*self._fresh[1 - FRESH :], (resolved, whole)]
+        made = Desired(
+            resolved=resolved,
+            plan=plan_resource(resolved),
+            text=json.dumps(
+                [drift.condensed(one) if one["kind"] == CONFIG_MAPS.kind else one for one in whole],
+                separators=(",", ":"),
+            ).encode(),
+        )
+        self._made[key] = version, made
+        return made
+
+    def whole(self, desired: Desired) -> tuple[Manifest, ...]:
+        """Return the manifests with everything in them, ready to be applied."""
+        for resolved, manifests in self._fresh:
+            if resolved is desired.resolved:
+                return manifests
+        return self._render(desired.resolved)
+
+    def warm_up(self) -> None:
+        """Take the whole way once for a made-up resource, so that the first real one need not wait for imports."""
+        self._render(self._resolve(_SAMPLE))
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered of a resource that is gone."""
+        self._made.pop(key, None)
+
+    def _resolve(self, serve: Manifest) -> Resolved:
+        try:
+            return resolve(parse(serve), self._defaults)
+        except InvalidResource as error:
+            raise SpecRefused(tuple(str(problem) for problem in error.problems)) from error
+        except (ResolveError, BudgetError) as error:
+            raise SpecRefused((str(error),)) from error
+
+    @staticmethod
+    def _render(resolved: Resolved) -> tuple[Manifest, ...]:
+        return tuple(drift.stamped(manifest) for manifest in render_children(children(resolved, _scripts())))
+
+
+_SAMPLE: Manifest = {
+    "apiVersion": SERVES.api_version,
+    "kind": SERVES.kind,
+    "metadata": {"namespace": "default", "name": "sample", "uid": "sample"},
+    "spec": {"model": {"name": "sample/sample"}, "cache": {"l1": {"size": "1Gi"}}, "engine": {"image": "sample"}},
+}
+
+
+@functools.cache
+def _scripts() -> Mapping[str, str]:
+    return bundle.files()

@@ -1,0 +1,56 @@
+"""One life of the engine: the process that is the engine now, and what was registered before it came.
+
+The state volume outlives containers, so a file of a former life must never speak for the new one: a life is tied to its
+process by pid and start time. `start` writes it and then becomes the engine (executing a program changes neither).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .layout import read_json, write_atomic
+
+_START_TIME_FIELD = 22
+"""Of /proc/PID/stat, counted from 1: clock ticks since boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A life whose process is running."""
+
+    name: str
+    known_ids: frozenset[str]
+    """Registrations that the cache server held before this life."""
+
+
+def begin_life(path: Path, known_ids: Iterable[str]) -> None:
+    """Write down that this process is the engine from now on."""
+    pid = os.getpid()
+    life = {"life": uuid.uuid4().hex, "pid": pid, "started": _start_time(pid), "ids": sorted(known_ids)}
+    write_atomic(path, json.dumps(life))
+
+
+def current_life(path: Path) -> Life | None:
+    """Read the life of the engine; None when the process that wrote it is not running any more."""
+    data = read_json(path)
+    if not isinstance(data, dict) or not isinstance(data.get("life"), str) or not isinstance(data.get("pid"), int):
+        return None
+    started = _start_time(data["pid"])
+    if started is None or started != data.get("started"):
+        return None
+    ids = data.get("ids")
+    return Life(data["life"], frozenset(str(item) for item in ids) if isinstance(ids, list) else frozenset())
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        # The command's name stands in parentheses and may hold anything; the fields after it may not.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return int(fields[_START_TIME_FIELD - 3])
+    except (OSError, ValueError, IndexError):
+        return None

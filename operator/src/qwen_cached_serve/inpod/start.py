@@ -1,0 +1,96 @@
+"""Start the two programs with the arguments that the probe wrote, after checking that this container is the probed
+one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from .environment import quiet
+from .gpus import check_same_gpus, visible_gpus
+from .layout import Layout
+from .life import begin_life
+from .loopback import NoAnswer, ask
+from .message import error_message
+from .programs import locate
+from .refusal import Refusal
+from .registrations import STATUS_LIMIT_BYTES, registered_ids
+from .shm import remove_leftovers
+from .supervise import Supervisor
+
+_SERVER_WAIT_SECONDS = 60.0
+_ASK_EVERY_SECONDS = 1.0
+
+
+def start_engine(layout: Layout) -> int:
+    """Become `vllm serve …`; returns only when that is refused."""
+    # As pid 1 nothing would end it before the engine is there; executing another program takes the handler away again.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    try:
+        settings = layout.settings()
+        report = layout.report()
+        argv = layout.engine_argv()
+        check_same_gpus(report.gpus, visible_gpus() if report.gpus else None, exclusive=True)
+        removed = remove_leftovers(layout.shm)
+        if removed.names:
+            print(
+                f"qcs engine: removed {len(removed.names)} leftover segments of a former life from {layout.shm} "
+                f"({removed.bytes >> 20} MiB): {', '.join(removed.names[:4])}",
+                flush=True,
+            )
+        layout.gate.unlink(missing_ok=True)
+        known = _known_registrations(settings.ports.cache_server_http) if settings.cache.enabled else []
+        program = locate(argv[0])
+        begin_life(layout.registrations, known)
+    except Refusal as refusal:
+        return _refuse(layout, "engine", refusal)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Replaced, not wrapped: the engine is pid 1 and gets the kubelet's SIGTERM itself, which it needs to drain.
+    return os.execve(program, [program, *argv[1:]], quiet(os.environ))  # noqa: S606
+
+
+def start_cache_server(layout: Layout) -> int:
+    """Supervise `lmcache server …` for the life of the container."""
+    try:
+        settings = layout.settings()
+        report = layout.report()
+        argv = layout.cache_server_argv()
+        if not argv:
+            raise Refusal("SettingsInvalid", "the cache is off, so there is no cache server to start")
+        check_same_gpus(report.gpus, visible_gpus() if report.gpus else None, exclusive=False)
+        locate(argv[0])
+    except Refusal as refusal:
+        return _refuse(layout, "cache-server", refusal)
+    return Supervisor(layout, settings, argv).run()
+
+
+def _known_registrations(port: int) -> list[str]:
+    """Ids that the cache server holds before this life: of a former engine, not yet reaped.
+
+    Raises:
+        Refusal: CacheServerFailed; the engine would wait for the server as well, and end with a longer story.
+
+    """
+    deadline = time.monotonic() + _SERVER_WAIT_SECONDS
+    while True:
+        try:
+            answer = ask(port, "/status", timeout_seconds=5.0, limit_bytes=STATUS_LIMIT_BYTES)
+            return sorted(registered_ids(answer.body))
+        except (NoAnswer, ValueError) as error:
+            if time.monotonic() >= deadline:
+                raise Refusal(
+                    "CacheServerFailed",
+                    f"the cache server has not answered for {_SERVER_WAIT_SECONDS:.0f} s: {error}",
+                    "See the container cache-server; spec.cache.mode Disabled serves without it.",
+                ) from error
+        time.sleep(_ASK_EVERY_SECONDS)
+
+
+def _refuse(layout: Layout, verb: str, refusal: Refusal) -> int:
+    print(f"qcs {verb}: {refusal.code}: {refusal.message} {refusal.hint}".rstrip(), file=sys.stderr, flush=True)
+    layout.write_termination_message(error_message(refusal.code, refusal.message, refusal.hint))
+    return 1

@@ -1,0 +1,256 @@
+"""The port's adapter, and the only user of the `kubernetes` library for requests.
+
+It speaks to known paths (port.Resource), so that no discovery request is ever made, and asks for strict field
+validation: a field that the API server would drop silently is an error here, since a manifest of ours that loses a
+field is a bug.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from qwen_cached_serve.kube import connection
+from qwen_cached_serve.kube.port import (
+    FIELD_MANAGER,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Manifest,
+    NotFound,
+    Resource,
+    Transient,
+    WriteDenied,
+    resource_of,
+)
+
+REQUEST_TIMEOUT_SECONDS = 30.0
+PAGE_SIZE = 500
+JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
+METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+
+Observe = Callable[[str, str], None]
+"""Called with (method, code) after every request; code is `<error>` when no answer came, as client-go reports it."""
+Guard = Callable[[], float]
+"""Seconds for which writes are still allowed; 0 or less: not any more."""
+
+
+class KubeClient:
+    """See the module's text. Make it with `connect`, close it with `close`."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        origin: connection.Origin,
+        *,
+        observe: Observe | None = None,
+        guard: Guard | None = None,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> None:
+        self._api = api
+        self._origin = origin
+        self._observe = observe
+        self._guard = guard
+        self._timeout = timeout_seconds
+
+    @classmethod
+    async def connect(cls, origin: connection.Origin, *, observe: Observe | None = None) -> KubeClient:
+        """Read the credentials and return a client; nothing is sent yet.
+
+        Raises:
+            connection.ConnectionFailed: no usable credentials.
+
+        """
+        api = ApiClient(await connection.load(origin))
+        api.user_agent = FIELD_MANAGER
+        return cls(api, origin, observe=observe)
+
+    def guarded(self, guard: Guard) -> KubeClient:
+        """Return a client on the same connections that writes only while `guard` allows it."""
+        return KubeClient(self._api, self._origin, observe=self._observe, guard=guard, timeout_seconds=self._timeout)
+
+    def limited(self, timeout_seconds: float) -> KubeClient:
+        """Return a client on the same connections with another request timeout."""
+        return KubeClient(
+            self._api, self._origin, observe=self._observe, guard=self._guard, timeout_seconds=timeout_seconds
+        )
+
+    async def close(self) -> None:
+        """Close the connections (of all clients that share them)."""
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Manifest:
+        """See `Port.get`."""
+        return await self._request("GET", resource.path(namespace, name))
+
+    async def list_all(
+        self, resource: Resource, namespace: str | None, *, selector: str = "", limit: int = 0
+    ) -> list[Manifest]:
+        """See `Port.list_all`; reads in pages of PAGE_SIZE."""
+        items: list[Manifest] = []
+        async for page in self._pages(resource, namespace, selector, limit or PAGE_SIZE, JSON):
+            items += page.get("items") or []
+            if limit:
+                break
+        return items
+
+    async def list_identities(
+        self, resource: Resource, namespace: str | None, *, selector: str = ""
+    ) -> tuple[set[str], str]:
+        """See `Port.list_identities`."""
+        uids: set[str] = set()
+        version = ""
+        async for page in self._pages(resource, namespace, selector, PAGE_SIZE, METADATA_ONLY):
+            uids |= {item["metadata"]["uid"] for item in page.get("items") or []}
+            version = version or page["metadata"]["resourceVersion"]
+        return uids, version
+
+    async def _pages(
+        self, resource: Resource, namespace: str | None, selector: str, size: int, accept: str
+    ) -> AsyncIterator[Manifest]:
+        following = ""
+        while True:
+            query = [("limit", str(size))]
+            query += [("labelSelector", selector)] if selector else []
+            query += [("continue", following)] if following else []
+            page = await self._request("GET", resource.path(namespace), query, accept=accept)
+            yield page
+            following = page.get("metadata", {}).get("continue", "")
+            if not following:
+                return
+
+    async def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """See `Port.apply`."""
+        return await self._apply(manifest, None, dry_run=dry_run, validation="Strict")
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """See `Port.apply_status`."""
+        # Not strict: an older CRD than this operator may lack a status field, and the rest must still get through.
+        return await self._apply(manifest, "status", dry_run=False, validation="Ignore")
+
+    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """See `Port.create`."""
+        path = resource.path(manifest["metadata"]["namespace"])
+        return await self._request("POST", path, [("fieldManager", FIELD_MANAGER)], manifest)
+
+    async def replace(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """See `Port.replace`."""
+        metadata = manifest["metadata"]
+        path = resource.path(metadata["namespace"], metadata["name"])
+        return await self._request("PUT", path, [("fieldManager", FIELD_MANAGER)], manifest)
+
+    async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
+        """See `Port.delete`."""
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            await self._request("DELETE", resource.path(namespace, name), [], options)
+        except NotFound:
+            return
+
+    async def served(self, group: str, version: str) -> set[str]:
+        """Return the plural names that the API server serves for a group and version, empty when it knows none."""
+        try:
+            found = await self._request("GET", f"/apis/{group}/{version}")
+        except NotFound:
+            return set()
+        return {entry["name"] for entry in found.get("resources") or []}
+
+    async def _apply(self, manifest: Manifest, subresource: str | None, *, dry_run: bool, validation: str) -> Manifest:
+        metadata = manifest["metadata"]
+        path = resource_of(manifest).path(metadata["namespace"], metadata["name"], subresource)
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true"), ("fieldValidation", validation)]
+        query += [("dryRun", "All")] if dry_run else []
+        return await self._request("PATCH", path, query, manifest, content_type=APPLY)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]] | None = None,
+        body: Manifest | None = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Manifest:
+        headers = {"Accept": accept, "Content-Type": content_type}
+        try:
+            return await self._send(method, path, query or [], body, headers)
+        except Forbidden as error:
+            if error.status != 401:
+                raise
+        # The token expired: its source (file, exec plugin) has a new one, or the second refusal is final.
+        fresh = await connection.load(self._origin)
+        self._api.configuration.api_key = fresh.api_key
+        return await self._send(method, path, query or [], body, headers)
+
+    async def _send(
+        self, method: str, path: str, query: list[tuple[str, str]], body: Manifest | None, headers: dict[str, str]
+    ) -> Manifest:
+        timeout = self._allowed_seconds(method, path)
+        url = path + ("?" + urllib.parse.urlencode(query) if query else "")
+        code = "<error>"
+        try:
+            request = await self._api.param_serialize(
+                method, url, header_params=dict(headers), body=body, auth_settings=["BearerToken"]
+            )
+            response = await self._api.call_api(
+                *request, _request_timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 10.0))
+            )
+            raw: bytes = await response.read()  # type: ignore[no-untyped-call]
+            code = str(response.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            what = f"no answer within {timeout:.1f} s" if isinstance(error, TimeoutError) else str(error)
+            raise Transient(f"{method} {path}: {what}") from error
+        finally:
+            if self._observe:
+                self._observe(method, code)
+        answer = _parse(raw)
+        if 200 <= response.status < 300:
+            return answer
+        raise error_of(response.status, answer, response.headers.get("Retry-After", ""))
+
+    def _allowed_seconds(self, method: str, path: str) -> float:
+        if method == "GET" or self._guard is None:
+            return self._timeout
+        left = self._guard()
+        if left <= 0:
+            raise WriteDenied(f"{method} {path}: leadership ended, nothing is written any more")
+        return min(self._timeout, left)
+
+
+def error_of(status: int, answer: Manifest, retry_after: str = "") -> ApiError:
+    """Return the port's error for an HTTP answer that is not a success (`answer` is the API's Status object)."""
+    message = str(answer.get("message") or f"the API server answered {status}")
+    reason = str(answer.get("reason") or "")
+    details = answer.get("details") or {}
+    seconds = details.get("retryAfterSeconds") or (int(retry_after) if retry_after.isdigit() else 0)
+    kind: type[ApiError]
+    if "field not declared in schema" in message:
+        # Server-side apply answers 500 to an unknown field (seen with 1.36.3), yet sending it again never helps.
+        kind = Invalid
+    elif status in (401, 403):
+        kind = Forbidden
+    elif status == 404:
+        kind = NotFound
+    elif status == 409:
+        kind = Conflict
+    elif status == 429 or status >= 500:
+        kind = Transient
+    else:
+        kind = Invalid
+    return kind(message, status=status, reason=reason, retry_after_seconds=float(seconds))
+
+
+def _parse(raw: bytes) -> Manifest:
+    try:
+        parsed: Any = json.loads(raw)
+    except ValueError:
+        return {"message": raw[:500].decode("utf-8", "replace")}
+    return parsed if isinstance(parsed, dict) else {}

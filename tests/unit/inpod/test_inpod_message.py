@@ -1,0 +1,120 @@
+"""Termination messages: never above the limit, always readable, tolerant of what is not ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qwen_cached_serve.inpod.facts import TERMINATION_MESSAGE_LIMIT_BYTES, Gpu, ProbeReport, Versions
+from qwen_cached_serve.inpod.message import (
+    CompactReport,
+    ProbeFailure,
+    argv_hash,
+    compact,
+    error_message,
+    read,
+    termination_message,
+)
+
+ANY_TEXT = st.text(st.characters(), max_size=3000)
+SMALL = st.integers(0, 2**63 - 1)
+GPUS = st.builds(Gpu, name=ANY_TEXT, uuid=ANY_TEXT, capability=ANY_TEXT, driver=ANY_TEXT, memory_bytes=SMALL)
+REPORTS = st.builds(
+    ProbeReport,
+    block_size=st.integers(1, 2**63 - 1),
+    kernel_block_size=SMALL,
+    attention_backends=st.lists(ANY_TEXT, max_size=8).map(tuple),
+    versions=st.builds(Versions, vllm=ANY_TEXT, lmcache=ANY_TEXT, torch=ANY_TEXT, python=ANY_TEXT),
+    method=ANY_TEXT,
+    architecture=ANY_TEXT,
+    gdn_prefill_backend=ANY_TEXT,
+    mamba_cache_mode=ANY_TEXT,
+    kv_cache_dtype=ANY_TEXT,
+    mamba_ssm_cache_dtype=ANY_TEXT,
+    prefix_caching=st.booleans(),
+    page_padding_bytes=SMALL,
+    max_model_len=SMALL,
+    model_revision=ANY_TEXT,
+    gpus=st.lists(GPUS, max_size=8).map(tuple),
+    timings_seconds=st.dictionaries(st.sampled_from(["import", "construct"]), st.floats(0, 1e6)),
+)
+
+
+@given(REPORTS)
+def test_a_report_always_fits_and_keeps_n_and_the_hash(report: ProbeReport) -> None:
+    text = termination_message(report, "0123456789abcdef")
+    assert len(text.encode("utf-8")) <= TERMINATION_MESSAGE_LIMIT_BYTES
+    again = read(text)
+    assert isinstance(again, CompactReport)
+    assert (again.block_size, again.kernel_block_size) == (report.block_size, report.kernel_block_size)
+    assert again.argv_hash == "0123456789abcdef"
+    assert again.prefix_caching == report.prefix_caching
+
+
+@given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
+def test_a_failure_always_fits(code: str, message: str, hint: str) -> None:
+    text = error_message(code, message, hint)
+    assert len(text.encode("utf-8")) <= TERMINATION_MESSAGE_LIMIT_BYTES
+    assert "error" in json.loads(text)
+
+
+@given(st.text(st.sampled_from('"\\\x00\n€😀'), min_size=1000, max_size=3000))
+def test_a_long_message_keeps_code_and_hint(message: str) -> None:
+    again = read(error_message("BadEngineArgs", message, "Correct the field."))
+    assert isinstance(again, ProbeFailure)
+    assert (again.code, again.hint) == ("BadEngineArgs", "Correct the field.")
+
+
+def test_an_ordinary_report_loses_nothing(report: ProbeReport) -> None:
+    digest = argv_hash(["vllm"], ["lmcache"])
+    assert read(termination_message(report, digest)) == compact(report, digest)
+
+
+def test_eight_gpus_fit_whole(report: ProbeReport) -> None:
+    gpus = tuple(replace(report.gpus[0], uuid=f"GPU-{number:08x}-aaaa-bbbb-cccc-0123456789ab") for number in range(8))
+    again = read(termination_message(replace(report, gpus=gpus), "0" * 16))
+    assert isinstance(again, CompactReport)
+    assert again.gpu_uuids == tuple(gpu.uuid for gpu in gpus)
+
+
+def test_colours_and_line_breaks_are_taken_out() -> None:
+    again = read(error_message("Internal", "\x1b[32;20mred\x1b[0m\nnext\tline", ""))
+    assert again == ProbeFailure("Internal", "red next line", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "vllm: error: unrecognized arguments",
+        "null",
+        "[]",
+        "{}",
+        '{"error": "text"}',
+        '{"error": {"code": 1}}',
+        '{"schema": 1, "blockSize": 784',
+        '{"schema": 1, "blockSize": "784", "kernelBlock": 784, "argvHash": "x"}',
+        '{"schema": 1, "blockSize": true, "kernelBlock": 784, "argvHash": "x"}',
+        '{"schema": 1, "blockSize": 0, "kernelBlock": 784, "argvHash": "x"}',
+        '{"schema": 1, "blockSize": 784, "argvHash": "x"}',
+        "[" * 100000,
+    ],
+)
+def test_what_is_not_ours_is_none(text: str) -> None:
+    assert read(text) is None
+
+
+def test_a_newer_writer_is_read() -> None:
+    again = read('{"schema": 2, "blockSize": 784, "kernelBlock": 784, "argvHash": "x", "news": [1]}')
+    assert isinstance(again, CompactReport)
+    assert again.block_size == 784
+
+
+def test_the_argv_hash_tells_every_argument_apart() -> None:
+    assert argv_hash(["a", "b"], []) != argv_hash(["a"], ["b"])
+    assert argv_hash(["a b"]) != argv_hash(["a", "b"])
+    assert argv_hash(["ä"]) == argv_hash(("ä",))

@@ -1,0 +1,84 @@
+"""Metric names are controller-runtime's and client-go's; series go with their resource."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from qwen_cached_serve.observe.metrics import CONTROLLER, Metrics, QueueMetrics, UnfinishedWork
+
+EXPECTED = {
+    "controller_runtime_reconcile_total",
+    "controller_runtime_reconcile_errors_total",
+    "controller_runtime_reconcile_time_seconds_bucket",
+    "controller_runtime_active_workers",
+    "controller_runtime_max_concurrent_reconciles",
+    "workqueue_depth",
+    "workqueue_adds_total",
+    "workqueue_retries_total",
+    "workqueue_queue_duration_seconds_bucket",
+    "workqueue_work_duration_seconds_bucket",
+    "workqueue_unfinished_work_seconds",
+    "workqueue_longest_running_processor_seconds",
+    "leader_election_master_status",
+    "rest_client_requests_total",
+}
+
+
+def samples(metrics):
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.expose().decode())
+        for sample in family.samples
+    }
+
+
+def filled():
+    metrics = Metrics()
+    queue = QueueMetrics(metrics)
+    metrics.running("1.2.3", 4)
+    metrics.leading("lease", True)
+    metrics.requested("PATCH", "200")
+    metrics.reconciled("error", 0.2)
+    queue.added(1)
+    queue.started(0, 0.1)
+    queue.finished(0.1)
+    queue.retried()
+    return metrics, queue
+
+
+async def test_names_are_those_of_controller_runtime():
+    metrics, _ = filled()
+    UnfinishedWork(metrics, list)
+    names = {key[0] for key in samples(metrics)}
+    assert names >= EXPECTED
+
+
+async def test_unfinished_work_shows_a_stuck_worker():
+    import asyncio
+
+    metrics = Metrics()
+    now = asyncio.get_running_loop().time()
+    UnfinishedWork(metrics, lambda: [now - 10, now - 100])
+    found = samples(metrics)
+    assert 109 < found["workqueue_unfinished_work_seconds", ("name", CONTROLLER)] < 112
+    assert 99 < found["workqueue_longest_running_processor_seconds", ("name", CONTROLLER)] < 102
+
+
+def test_errors_are_counted_twice_and_active_workers_go_back_to_zero():
+    metrics, _ = filled()
+    found = samples(metrics)
+    assert found["controller_runtime_reconcile_errors_total", ("controller", CONTROLLER)] == 1
+    assert found["controller_runtime_reconcile_total", ("controller", CONTROLLER), ("result", "error")] == 1
+    assert found["controller_runtime_active_workers", ("controller", CONTROLLER)] == 0
+
+
+def test_conditions_are_series_that_go_with_the_resource():
+    metrics = Metrics()
+    metrics.conditions("ns", "q", {"Ready": "False", "Probed": "Unknown"})
+    key = ("qwen_cached_serve_condition", ("name", "q"), ("namespace", "ns"), ("status", "False"), ("type", "Ready"))
+    assert samples(metrics)[key] == 1
+    metrics.conditions("ns", "q", {"Ready": "True"})
+    found = samples(metrics)
+    assert found[key] == 0
+    assert not [k for k in found if ("type", "Probed") in k]
+    metrics.forget("ns", "q")
+    metrics.forget("ns", "never-seen")
+    assert not [k for k in samples(metrics) if ("name", "q") in k]
