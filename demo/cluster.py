@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tarfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,18 +61,13 @@ def local_images() -> Images:
         DemoError: an archive is missing.
 
     """
-    return Images(_reference("operator"), _reference("engine-cpu"), _reference("model-tiny"))
+    from images.build import BuildError, reference_in
 
-
-def _reference(name: str) -> str:
-    """Name under which a node finds an image after its archive was imported (OCI image layout, index.json)."""
-    path = ROOT / "build" / "images" / f"{name}.tar"
+    archives = (ROOT / "build" / "images" / f"{name}.tar" for name in ("operator", "engine-cpu", "model-tiny"))
     try:
-        with tarfile.open(path) as archive:
-            index = json.load(archive.extractfile("index.json"))  # type: ignore[arg-type]
-    except FileNotFoundError as error:
-        raise DemoError(f"no image archive {path}: run `make images`, or name an image (see docs/demo.md)") from error
-    return str(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"])
+        return Images(*(reference_in(archive) for archive in archives))
+    except (BuildError, OSError) as error:
+        raise DemoError(f"no image archives: run `make images`, or name images (docs/demo.md): {error}") from error
 
 
 def local(narrator: Narrator) -> Place:

@@ -85,7 +85,7 @@ class Shell:
         *,
         timeout_seconds: float,
         remark: Callable[[], str] = lambda: "",
-        poll_seconds: float = 0.5,
+        poll_seconds: float = 2.0,
     ) -> T:
         """
         Look until there is something, saying what was last seen.

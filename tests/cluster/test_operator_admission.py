@@ -3,13 +3,14 @@
 import time
 
 import pytest
+import yaml
 
 from qwen_cached_serve.control.preflight import Preflight
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.port import DEPLOYMENTS, PODS, SERVES
 from tests.cluster.operator_resources import complete, condition, report, serve, with_message
-from tests.cluster.operator_support import eventually
+from tests.cluster.operator_support import ROOT, Cluster, eventually
 
 
 def quota(namespace, **hard):
@@ -73,8 +74,6 @@ async def test_pods_pass_the_restricted_level(cluster, api, namespace, operator,
     cluster.apply(serve(namespace, engine={"accelerator": {"type": accelerator}}, replicas=0))
     await eventually(lambda: complete(api, namespace))
     deployment = await api.get(DEPLOYMENTS, namespace, "q")
-    import yaml
-
     done = cluster.kubectl(
         "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod_of(deployment)), check=False
     )
@@ -103,6 +102,25 @@ async def test_pod_security_is_told_and_the_old_pod_serves_on(cluster, api, name
     await eventually(blocked, timeout=60)
 
 
+async def test_the_operators_own_pod_passes_the_level_its_namespace_enforces(cluster):
+    shipped = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(ROOT / "config")).stdout))
+    [deployment] = [one for one in shipped if one["kind"] == "Deployment"]
+    done = cluster.kubectl(
+        "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod_of(deployment)), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    weaker = pod_of(deployment)
+    del weaker["spec"]["securityContext"]["seccompProfile"]
+    refused = cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(weaker), check=False)
+    assert 'violates PodSecurity "restricted' in refused.stderr
+
+
+async def test_a_taken_port_is_one_line(start_operator, operator):
+    other = await start_operator("--health-port", str(operator.health), ready=False)
+    assert other.process.wait(20) == 2
+    assert other.log.read_text().startswith("qwen-cached-serve-operator: --health-port, --metrics-port")
+
+
 @pytest.mark.case("B61")
 async def test_a_terminating_namespace_is_left_alone(cluster, api, namespace, operator):
     holding = {
@@ -129,10 +147,7 @@ async def test_a_terminating_namespace_is_left_alone(cluster, api, namespace, op
 
 
 async def test_the_shipped_account_cannot_read_secrets(cluster, namespace, operator_kubeconfig):
-    from tests.cluster.operator_support import Cluster
-
     own = Cluster(operator_kubeconfig)
-    own.kubeconfig = str(operator_kubeconfig)
     cluster.kubectl("create", "secret", "generic", "-n", namespace, "hf", "--from-literal=token=x")
     for verb in ("get", "list", "watch", "create", "patch", "delete"):
         assert own.kubectl("auth", "can-i", verb, "secrets", "-n", namespace, check=False).stdout.strip() == "no"

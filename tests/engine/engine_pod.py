@@ -51,7 +51,7 @@ class EnginePod(PodFolder):
         assert status == 0, said[-3000:]
         probed = time.monotonic()
         self.cache_server = self.start("cache-server")
-        wait_for(self.cache_server_answers, BROKEN_SECONDS)
+        wait_for(self.cache_server_answers, BROKEN_SECONDS, every=0.5)
         cached = time.monotonic()
         self.start_engine()
         self.wait_ready()
@@ -71,7 +71,7 @@ class EnginePod(PodFolder):
             status, last = self.run("ready")
             return status == 0
 
-        wait_for(passes, BROKEN_SECONDS)
+        wait_for(passes, BROKEN_SECONDS, every=2)
         return last
 
     def kill_engine(self) -> None:

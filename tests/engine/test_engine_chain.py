@@ -93,9 +93,9 @@ def test_a_killed_cache_server_costs_no_request(chain: EnginePod, timings: dict[
     killed = time.monotonic()
     os.kill(chain.cache_server_pid(), signal.SIGKILL)
     wait_for(lambda: not chain.registrations())
-    wait_for(chain.cache_server_answers, BROKEN_SECONDS)
+    wait_for(chain.cache_server_answers, BROKEN_SECONDS, every=0.5)
     timings["cache_server_back_seconds"] = round(time.monotonic() - killed, 1)
-    wait_for(lambda: worker in chain.registrations(), BROKEN_SECONDS)
+    wait_for(lambda: worker in chain.registrations(), BROKEN_SECONDS, every=0.5)
     timings["cache_back_seconds"] = round(time.monotonic() - killed, 1)
     after = sent[0]
     wait_for(lambda: sent[0] > after, BROKEN_SECONDS)
@@ -137,7 +137,7 @@ def test_an_engine_with_another_n_never_becomes_ready(
         argv[argv.index("--block-size") + 1] = "128"  # 405,504 bytes / (128 x 1,152) = 2.75, so N = 3 x 128
         path.write_text(json.dumps(argv))
         pod.cache_server = pod.start("cache-server")
-        wait_for(pod.cache_server_answers, BROKEN_SECONDS)
+        wait_for(pod.cache_server_answers, BROKEN_SECONDS, every=0.5)
         pod.start_engine()
         outcomes: list[str] = []
 
@@ -147,7 +147,7 @@ def test_an_engine_with_another_n_never_becomes_ready(
             assert status == 1, said
             return pod.engine.poll() is not None
 
-        wait_for(ended, BROKEN_SECONDS)
+        wait_for(ended, BROKEN_SECONDS, every=2)
         assert pod.run("ready")[0] == 1
         assert not pod.layout.gate.exists()
         assert pod.engine.returncode != 0

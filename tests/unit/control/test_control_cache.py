@@ -135,7 +135,7 @@ def test_of_two_with_one_name_the_newer_counts():
         indices[SERVES][KEY] = order
         assert cache.snapshot(KEY).serve["metadata"]["uid"] == "new"
     twins = [Packed(thing(DEPLOYMENTS, "q", 11, uid="a")), Packed(thing(DEPLOYMENTS, "q", 8, uid="b"))]
-    indices[DEPLOYMENTS] = {"new": twins}
+    indices[DEPLOYMENTS]["new"] = twins
     assert deployment_version(cache) == "11"
 
 

@@ -18,13 +18,13 @@ from qwen_cached_serve.inpod.layout import Layout
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T | None], seconds: float = 60) -> T:
+def wait_for(condition: Callable[[], T | None], seconds: float = 60, every: float = 0.05) -> T:
     """Wait until a condition gives something true; the limit is for a broken program, not for a slow machine."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if result := condition():
             return result
-        time.sleep(0.05)
+        time.sleep(every)
     raise AssertionError(f"nothing came within {seconds} s")
 
 
