@@ -14,6 +14,10 @@ from demo.cluster import Place
 from demo.narrate import Narrator
 from demo.report import PlanFigures, Report
 from demo.shell import ROOT, DemoError, Shell, counter, http
+from qwen_cached_serve.api.validate import parse
+from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.resolve import resolve
+from qwen_cached_serve.inpod import facts, flags, message
 
 NAMESPACE = "qcs-demo"
 OPERATOR_NAMESPACE = "qwen-cached-serve"
@@ -281,8 +285,21 @@ class Demo:
 
 
 def _simulated_resource(name: str, model: str, block_size: int) -> dict[str, Any]:
-    from qwen_cached_serve.inpod import facts, message
-
+    """A GPU resource for a simulated node, with the message that a real probe would end with there."""
+    resource: dict[str, Any] = {
+        "apiVersion": "qwencache.dev/v1alpha1",
+        "kind": "QwenCachedServe",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "model": {"name": model},
+            "cache": {"l1": {"size": "20Gi"}},
+            "pod": {
+                "nodeSelector": {"type": "kwok"},
+                "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
+            },
+        },
+    }
+    settings = resolve(parse(resource), OperatorDefaults()).settings
     report = facts.ProbeReport(
         block_size=block_size,
         kernel_block_size=block_size,
@@ -292,20 +309,10 @@ def _simulated_resource(name: str, model: str, block_size: int) -> dict[str, Any
         kv_cache_dtype="auto",
         gpus=(facts.Gpu("Simulated H100", f"GPU-simulated-{name}", "9.0", "580.0", 80 * 1024**3),),
     )
-    return {
-        "apiVersion": "qwencache.dev/v1alpha1",
-        "kind": "QwenCachedServe",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"name": model},
-            "cache": {"l1": {"size": "20Gi"}},
-            "pod": {
-                "annotations": {"qcs.test/message.probe": message.termination_message(report, "simulated")},
-                "nodeSelector": {"type": "kwok"},
-                "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
-            },
-        },
-    }
+    argv = message.argv_hash(flags.engine_argv(settings, report), flags.cache_server_argv(settings, report))
+    ended = message.termination_message(report, argv)
+    resource["spec"]["pod"]["annotations"] = {"qcs.test/message.probe": ended}
+    return resource
 
 
 def _split(reference: str) -> tuple[str, dict[str, str]]:

@@ -108,7 +108,7 @@ class EnginePod(PodFolder):
     def healthy(self) -> bool:
         """What the kubelet's readiness probe sees."""
         try:
-            return self.get(self.layout.settings().ports.engine, "/health")[0] == 200
+            return self.get(self.layout.settings().ports.engine, "/health", seconds=120)[0] == 200
         except OSError:
             return False
 
