@@ -13,6 +13,7 @@ from typing import Any
 
 from localkube import cgroups, controlplane, hostnet, kwok, node, pki, ports
 from localkube.api import Api
+from localkube.archives import image_digests
 from localkube.build import Report
 from localkube.controlplane import LOOPBACK, kubeconfig_of
 from localkube.errors import LocalKubeError
@@ -178,6 +179,12 @@ def load_image(state: State, ctr: Path, archive: Path, report: Report, name: str
     if not archive.is_file():
         remedy = "Build it (`make images`) or correct the path."
         raise LocalKubeError(f"The image archive {archive} does not exist.", remedy)
+    # By digest, since an image that was built anew can have the name of the former one.
+    wanted = image_digests(archive)
+    there = image_index(state, ctr)
+    if wanted and all(there.get(image) == digest for image, digest in wanted.items()):
+        report(f"{', '.join(wanted)}: already there")
+        return
     began = time.monotonic()
     argv = node.ctr_argv(state, ctr, "images", "import", str(archive.absolute()))
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
@@ -204,10 +211,15 @@ def load_image(state: State, ctr: Path, archive: Path, report: Report, name: str
 
 def image_names(state: State, ctr: Path) -> list[str]:
     """Names of the node's images."""
-    ran = subprocess.run(
-        node.ctr_argv(state, ctr, "images", "list", "--quiet"), capture_output=True, text=True, check=False
-    )
-    return ran.stdout.split()
+    return list(image_index(state, ctr))
+
+
+def image_index(state: State, ctr: Path) -> dict[str, str]:
+    """Name → manifest digest of the node's images."""
+    ran = subprocess.run(node.ctr_argv(state, ctr, "images", "list"), capture_output=True, text=True, check=False)
+    # REF TYPE DIGEST SIZE … below a heading; the first three hold no spaces.
+    rows = (line.split() for line in ran.stdout.splitlines()[1:])
+    return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
 def set_capacity(api: Api, name: str, capacity: Mapping[str, int | str]) -> None:

@@ -38,7 +38,7 @@ def home(before, tmp_path_factory):
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
-    tool = images.compile_static(Path(__file__).with_name("localkube_tool.c").read_text(), folder / "tool")
+    tool = images.compile_static(Path(images.__file__).with_name("localkube_tool.c").read_text(), folder / "tool")
     pause = images.write_archive(folder / "pause.tar", "localhost/pause:1", tool)
     return pause, images.write_archive(folder / "tool.tar", TOOL, tool)
 
@@ -49,6 +49,12 @@ def real(home, archives):
     made = cluster.up(Options(name="real", node=True, simulated_nodes=1, gpus=2, pause_archive=str(pause)), print)
     made.load_image(tool)
     return made
+
+
+def test_an_image_that_is_there_is_not_imported_again(real, archives):
+    said = []
+    real.load_image(archives[1], said.append)
+    assert any("already there" in line for line in said)
 
 
 def host():
