@@ -82,8 +82,8 @@ class OperatorProcess:
         self._file = log.open("a")
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "qwen_cached_serve", "--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1",
-                "--health-port", "0", "--metrics-port", "0", *arguments,
+                sys.executable, "-m", "qwen_cached_serve", "--kubeconfig", str(kubeconfig),
+                "--bind-address", "127.0.0.1", "--health-port", "0", "--metrics-port", "0", *arguments,
             ],
             stdout=self._file,
             stderr=subprocess.STDOUT,
@@ -134,7 +134,8 @@ class OperatorProcess:
         return total
 
     def writes(self):
-        return sum(self.metric("rest_client_requests_total", method=method) for method in ("PATCH", "POST", "PUT", "DELETE"))
+        methods = ("PATCH", "POST", "PUT", "DELETE")
+        return sum(self.metric("rest_client_requests_total", method=method) for method in methods)
 
     def memory_bytes(self):
         status = Path(f"/proc/{self.process.pid}/status").read_text()

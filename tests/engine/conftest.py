@@ -114,5 +114,6 @@ def timings() -> Iterator[dict[str, float | str]]:
     found: dict[str, float | str] = {}
     yield found
     TIMINGS.parent.mkdir(exist_ok=True)
-    TIMINGS.write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
+    former = json.loads(TIMINGS.read_text(encoding="utf-8")) if TIMINGS.exists() else {}
+    TIMINGS.write_text(json.dumps({**former, **found}, indent=1, sort_keys=True), encoding="utf-8")
     print(f"\nengine timings: {json.dumps(found, sort_keys=True)}")

@@ -100,7 +100,14 @@ class Operator:
     async def run(self) -> int:
         """Run until told to stop; return the exit status (1: something essential ended)."""
         self._take_signals()
-        await self._web.start()
+        try:
+            await self._web.start()
+        except OSError as error:
+            await self._web.stop()
+            await self._client.close()
+            raise configuration.SettingsError(
+                f"--health-port, --metrics-port or --bind-address cannot be used: {error}"
+            ) from error
         log.info(
             "operator starts",
             version=__version__,
@@ -246,6 +253,7 @@ async def run(settings: OperatorSettings) -> int:
 
     Raises:
         kube.connection.ConnectionFailed: no usable credentials.
+        settings.SettingsError: a port or address that cannot be listened on.
 
     """
     metrics = Metrics()

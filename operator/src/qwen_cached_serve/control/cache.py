@@ -136,7 +136,7 @@ class Cache:
         self._ghosts[kind].discard(packed.uid)
 
     def seen(self, kind: Resource, uid: str) -> None:
-        """Take back that an object is gone: an event shows it (one that lost its labels was "deleted" for the watch)."""
+        """Take back that an object is gone: an event shows it (losing its labels looks like a deletion)."""
         self._ghosts[kind].discard(uid)
 
     def deleted(self, kind: Resource, namespace: str, name: str, uid: str) -> None:

@@ -26,6 +26,9 @@ CHILD_SELECTOR = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{OWNER_UID_LABEL}
 CREDENTIALS_SECONDS = 600
 """How long kopf uses what it was told: a ServiceAccount's token is renewed by the kubelet well before it expires."""
 
+COALESCE_SECONDS = 0.02
+"""Wait after an event of a child: its siblings' events are usually on their way, and one look answers them all."""
+
 Key = tuple[str, str]
 
 
@@ -107,7 +110,7 @@ class Watcher:
             return
         owner = self._cache.key_of_owner((metadata.get("labels") or {}).get(OWNER_UID_LABEL, ""))
         if owner is not None:
-            self._queue.add(owner)
+            self._queue.add_after(owner, COALESCE_SECONDS)
 
 
 class NoDiffBase(kopf.DiffBaseStorage):

@@ -18,7 +18,7 @@ Check = Callable[[], str]
 
 
 class WebServer:
-    """Serves the endpoints on two ports, as controller-runtime does: probes and metrics. Port 0: a free one; no host: all."""
+    """Serves probes and metrics on a port each, as controller-runtime does. Port 0: a free one; no host: all."""
 
     def __init__(
         self, *, host: str, health_port: int, metrics_port: int, metrics: Metrics, alive: Check, ready: Check
