@@ -128,9 +128,8 @@ class OperatorProcess:
         """Sum of a metric's samples whose labels match."""
         total = 0.0
         for line in self.fetch(self.metrics_port, "/metrics")[1].splitlines():
-            if line.startswith((metric + "{", metric + " ")):
-                if all(f'{key}="{value}"' in line for key, value in labels.items()):
-                    total += float(line.rsplit(" ", 1)[1])
+            if line.startswith((metric + "{", metric + " ")) and all(f'{k}="{v}"' in line for k, v in labels.items()):
+                total += float(line.rsplit(" ", 1)[1])
         return total
 
     def writes(self):
