@@ -2,6 +2,9 @@
 
 import pytest
 
+SMALL = {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}
+"""A GPU engine asks for more than a test machine has."""
+
 
 def containers(pod):
     return {
@@ -27,7 +30,7 @@ def refused(node, namespace, name):
         ("no-checkpoint", {"model": {"name": "not-there"}}, "CheckpointMissing", "not-there"),
         (
             "no-gpu",
-            {"engine": {"accelerator": {"type": "GPU"}, "env": [], "vllm": {}}},
+            {"engine": {"accelerator": {"type": "GPU"}, "env": [], "vllm": {}, "resources": SMALL}},
             "DeviceMissing",
             "GPU",
         ),

@@ -164,6 +164,7 @@ def test_any_scarce_device_is_a_wait_for_a_gpu(resource):
 @pytest.mark.case("B40")
 def test_a_cache_too_big_for_every_node_is_a_wait_for_memory():
     assert diagnose_unschedulable("0/1 nodes are available: 1 Insufficient memory.").code == "WaitingForMemory"
+    assert diagnose_unschedulable("0/1 nodes are available: 1 Insufficient cpu.").code == "WaitingForCPU"
 
 
 @pytest.mark.case("B32")

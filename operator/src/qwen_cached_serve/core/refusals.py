@@ -108,6 +108,13 @@ def diagnose_unschedulable(words: str) -> Diagnosis:
             "Lower spec.cache.l1.size or add a larger node.",
             False,
         )
+    if "Insufficient cpu" in words:
+        return Diagnosis(
+            "WaitingForCPU",
+            f"No node has enough free processors for the pod: {quoted}",
+            "Lower the cpu requests in spec.engine.resources and spec.cache.resources, or add a larger node.",
+            False,
+        )
     if "persistentvolumeclaim" in words.lower() or "volume" in words.lower():
         return Diagnosis(
             "WaitingForVolume",
