@@ -9,6 +9,7 @@ binds it, so each test also proves that those permissions suffice.
 import os
 import re
 import signal
+import time
 import uuid
 from pathlib import Path
 
@@ -63,13 +64,21 @@ def _install(cluster):
     assert crds, "crds/ is empty: run make crds"
     for crd in crds:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/qwencachedserves.qwencache.dev", "--timeout=30s")
+    _wait_until_served(cluster)
     shipped = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(ROOT / "config")).stdout))
     # Not the Deployment: the operator runs here from this checkout.
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     for namespaces_first in (True, False):
         part = [m for m in shipped if m["kind"] in kinds and (m["kind"] == "Namespace") is namespaces_first]
         cluster.apply(*part, field_manager="install")
+
+
+def _wait_until_served(cluster):
+    # `kubectl wait` fails on a definition that has no conditions yet, so the API itself is asked.
+    deadline = time.monotonic() + 30
+    while cluster.kubectl("get", "--raw", "/apis/qwencache.dev/v1alpha1/qwencachedserves", check=False).returncode:
+        assert time.monotonic() < deadline, "the API server does not serve the definition of crds/"
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ class Operator:
         self._elector = self._make_elector() if settings.leader_election else None
         port = client.guarded(self._elector.seconds_left) if self._elector else client
         self._queue: WorkQueue[Key] = WorkQueue(observer=QueueMetrics(metrics))
-        UnfinishedWork(metrics, self._queue.processing_since)
+        UnfinishedWork(metrics, self._queue.processing_since, asyncio.get_running_loop().time)
         self._cache = Cache()
         self._resync = Resync(
             port=client,

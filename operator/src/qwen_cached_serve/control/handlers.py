@@ -26,6 +26,8 @@ CHILD_SELECTOR = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{OWNER_UID_LABEL}
 CREDENTIALS_SECONDS = 600
 """How long kopf uses what it was told: a ServiceAccount's token is renewed by the kubelet well before it expires."""
 
+LIST_CHUNK = 50
+"""Objects in one answer of a list: a ConfigMap of ours has 160 KB, and memory that was needed once stays taken."""
 COALESCE_SECONDS = 0.02
 """Wait after an event of a child: its siblings' events are usually on their way, and one look answers them all."""
 
@@ -158,11 +160,24 @@ def index_id(resource: Resource) -> str:
 def _indexer(resource: Resource) -> Callable[..., Any]:
     async def index(body: Mapping[str, Any], **_: Any) -> dict[Any, Packed]:
         packed = Packed(_plain(resource, body))
+        _shed(body)
         if resource is SERVES:
             return {(packed.namespace, packed.name): packed, packed.uid: packed}
         return {(body["metadata"].get("labels") or {}).get(OWNER_UID_LABEL, ""): packed}
 
     return index
+
+
+def _shed(body: Mapping[str, Any]) -> None:
+    """Empty an object that was indexed of everything but its metadata.
+
+    kopf holds on to every object of the first lists until all kinds are indexed, which with some hundred resources is
+    more than everything else in this process. Nothing reads the parts that go: the index has its own copy.
+    """
+    parts = [body.get("spec"), body.get("status"), body.get("data"), body["metadata"].get("managedFields")]
+    for part in parts:
+        if isinstance(part, dict | list):
+            part.clear()
 
 
 def _plain(resource: Resource, body: Mapping[str, Any]) -> Manifest:
@@ -188,7 +203,7 @@ def settings(*, cluster_wide: bool) -> kopf.OperatorSettings:
     made.watching.connect_timeout = 10
     made.watching.server_timeout = 600
     made.watching.reconnect_backoff = 1.0
-    made.watching.chunk_size = 500
+    made.watching.chunk_size = LIST_CHUNK
     for resource in (*OWNED, *READ_ONLY):
         made.watching.label_selectors[resource.group, resource.version, resource.plural] = CHILD_SELECTOR
     made.execution.max_workers = 1  # every handler is async

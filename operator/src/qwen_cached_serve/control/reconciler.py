@@ -88,7 +88,8 @@ class Reconciler:
             return Outcome(summary={"deleting": True})
         desired, problems = self._design(snapshot.serve)
         report = await self._children(key, snapshot, desired)
-        snapshot = self._cache.snapshot(key) or snapshot
+        if report.changed:
+            snapshot = self._cache.snapshot(key) or snapshot
         judgement = self._judge(snapshot, desired, problems, report)
         wrote = await self._reporter.report(snapshot.serve, judgement)
         return Outcome(
@@ -108,7 +109,7 @@ class Reconciler:
         manifests = desired.manifests()
         report = await self._applier.apply(snapshot, manifests, lambda: self._designer.whole(desired))
         if not report.refusals:
-            await self._applier.prune(self._cache.snapshot(key) or snapshot, manifests, report)
+            await self._applier.prune(snapshot, manifests, report)
         return report
 
     def _judge(

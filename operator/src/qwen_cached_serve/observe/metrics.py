@@ -6,7 +6,7 @@ number of resources, and a resource's series go when it goes.
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 CONTROLLER = "qwencachedserve"
 QUEUE_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1000.0)
 RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-CONDITION_STATES = ("True", "False", "Unknown")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -60,14 +59,9 @@ class Metrics:
         self._leader = Gauge(
             "leader_election_master_status", "1 while this process leads.", ["name"], registry=self.registry
         )
-        self._condition = Gauge(
-            "qwen_cached_serve_condition",
-            "Conditions of the resources, 1 for the state that holds.",
-            ["namespace", "name", "type", "status"],
-            registry=self.registry,
-        )
+        self._conditions = _Conditions()
+        self.registry.register(self._conditions)
         self._info = Gauge("qwen_cached_serve_operator_info", "Version.", ["version"], registry=self.registry)
-        self._shown: dict[tuple[str, str], set[str]] = {}
         for result in ("success", "error", "requeue_after"):
             self._reconciles.labels(CONTROLLER, result)
         self._errors.labels(CONTROLLER)
@@ -103,26 +97,33 @@ class Metrics:
 
     def conditions(self, namespace: str, name: str, states: Mapping[str, str]) -> None:
         """Publish a resource's conditions (type -> status); types that are gone lose their series."""
-        before = self._shown.get((namespace, name), set())
-        for gone in before - states.keys():
-            self._drop(namespace, name, gone)
-        for kind, state in states.items():
-            for candidate in CONDITION_STATES:
-                self._condition.labels(namespace, name, kind, candidate).set(int(candidate == state))
-        self._shown[namespace, name] = set(states)
+        self._conditions.states[namespace, name] = tuple((sys.intern(k), sys.intern(v)) for k, v in states.items())
 
     def forget(self, namespace: str, name: str) -> None:
         """Drop the series of a resource that is gone."""
-        for kind in self._shown.pop((namespace, name), set()):
-            self._drop(namespace, name, kind)
+        self._conditions.states.pop((namespace, name), None)
 
     def expose(self) -> bytes:
-        """Return all metrics in the text format."""
+        """Return all metrics in the text format; takes a while with many resources, and may run in a thread."""
         return generate_latest(self.registry)
 
-    def _drop(self, namespace: str, name: str, kind: str) -> None:
-        for state in CONDITION_STATES:
-            self._condition.remove(namespace, name, kind, state)
+
+class _Conditions(Collector):
+    """`qwen_cached_serve_condition`, computed when scraped: hundreds of resources have a dozen conditions each."""
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(
+            "qwen_cached_serve_condition",
+            "Conditions of the resources: 1 with the status that holds, no series for the others.",
+            labels=["namespace", "name", "type", "status"],
+        )
+        for (namespace, name), states in list(self.states.items()):
+            for kind, state in states:
+                family.add_metric([namespace, name, kind, state], 1)
+        yield family
 
 
 class QueueMetrics:
@@ -176,15 +177,22 @@ class QueueMetrics:
 class UnfinishedWork(Collector):
     """Seconds that workers have been busy with keys not finished yet, computed when scraped: shows a stuck worker."""
 
-    def __init__(self, metrics: Metrics, since: Callable[[], Iterable[float]], name: str = CONTROLLER) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        since: Callable[[], Iterable[float]],
+        now: Callable[[], float],
+        name: str = CONTROLLER,
+    ) -> None:
         self._since = since
+        self._now = now
         self._name = name
         metrics.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
         """Return the two gauges of client-go."""
-        now = asyncio.get_running_loop().time() if self._running() else 0.0
-        busy = [max(0.0, now - began) for began in self._since()] if now else []
+        now = self._now()
+        busy = [max(0.0, now - began) for began in self._since()]
         for metric, value in (
             ("workqueue_unfinished_work_seconds", sum(busy)),
             ("workqueue_longest_running_processor_seconds", max(busy, default=0.0)),
@@ -192,11 +200,3 @@ class UnfinishedWork(Collector):
             family = GaugeMetricFamily(metric, "Seconds of work in progress.", labels=["name"])
             family.add_metric([self._name], value)
             yield family
-
-    @staticmethod
-    def _running() -> bool:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return False
-        return True

@@ -7,6 +7,7 @@ shows it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -67,7 +68,8 @@ class WebServer:
         return _verdict(self._ready())
 
     async def _expose(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.expose(), headers={"Content-Type": CONTENT_TYPE})
+        text = await asyncio.to_thread(self._metrics.expose)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _verdict(wrong: str) -> web.Response:
