@@ -21,11 +21,15 @@ from qwen_cached_serve.inpod import facts, flags, message
 
 NAMESPACE = "qcs-demo"
 OPERATOR_NAMESPACE = "qwen-cached-serve"
+OPERATOR_NAME = "qwen-cached-serve-operator"
+DEMO_LABEL = "qwencache.dev/demo"
+"""On everything the demo installed: what does not carry it is somebody else's and stays."""
 NAME = "tiny"
 ENGINE_PORT = 8000
 PLANNED_MODELS = ("Qwen/Qwen3.6-27B", "Qwen/Qwen3.5-0.8B")
 SIMULATED = {"gpu-27b": ("Qwen/Qwen3.6-27B", 784), "gpu-0-8b": ("Qwen/Qwen3.5-0.8B", 544)}
 READY_TIMEOUT_SECONDS = 1200.0
+CHILD_KINDS = ("pods", "deployments", "replicasets", "services", "configmaps", "serviceaccounts")
 
 
 def plan(narrator: Narrator, report: Report) -> None:
@@ -52,12 +56,18 @@ class Demo:
         """CRD, RBAC and the operator in its own pod."""
         self._n.step("Install the operator: CRD, RBAC, Deployment")
         begun = time.monotonic()
+        found = self._shell.get("deployment", OPERATOR_NAME, OPERATOR_NAMESPACE)
+        if found and not self._is_ours(found):
+            raise DemoError(
+                f"this cluster has an operator already (namespace {OPERATOR_NAMESPACE}); the demo would replace it. "
+                "Use another cluster, or remove that operator first"
+            )
         self._shell.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
         overlay = self._operator_overlay()
         self._shell.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(overlay))
         self._shell.wait(
             "the operator's pods",
-            lambda: self._deployment_available("qwen-cached-serve-operator", OPERATOR_NAMESPACE),
+            lambda: self._deployment_available(OPERATOR_NAME, OPERATOR_NAMESPACE),
             timeout_seconds=300,
             remark=lambda: self._pod_remark(OPERATOR_NAMESPACE, ""),
         )
@@ -104,6 +114,13 @@ class Demo:
             "the kubelet restarts the engine",
             lambda: True if _restarts(self._pod(), "engine") > restarts else None,
             timeout_seconds=180,
+        )
+        # The resource can still say Ready for the former life: wait for the new one's own gate first.
+        self._shell.wait(
+            "the engine passes its start-up gate again",
+            lambda: _ready_again(self._pod(), restarts) or None,
+            timeout_seconds=READY_TIMEOUT_SECONDS,
+            remark=lambda: self._condition_remark(NAME),
         )
         self._wait_ready("tiny is Ready again")
         self._report.external_hit_seconds, hits = self._complete(tokens)
@@ -161,12 +178,11 @@ class Demo:
         self._n.step("Delete the resources")
         begun = time.monotonic()
         self._shell.kubectl("delete", "qcs", "--all", "-n", NAMESPACE)
-        kinds = ("pods", "deployments", "replicasets", "services", "configmaps", "serviceaccounts")
         self._shell.wait(
             "every child is gone",
-            lambda: True if not self._left(kinds) else None,
+            lambda: True if not self._left() else None,
             timeout_seconds=300,
-            remark=lambda: ", ".join(self._left(kinds)),
+            remark=lambda: ", ".join(self._left()),
         )
         self._report.delete_seconds = time.monotonic() - begun
         self._n.say(f"all gone after {self._report.delete_seconds:.0f} s")
@@ -174,21 +190,30 @@ class Demo:
     def remove(self) -> None:
         """Undo the demo on a cluster that stays."""
         self._shell.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
-        self._shell.kubectl("delete", "-k", str(ROOT / "config"), "--ignore-not-found")
+        found = self._shell.get("deployment", OPERATOR_NAME, OPERATOR_NAMESPACE)
+        if found and self._is_ours(found):
+            self._shell.kubectl("delete", "-k", str(ROOT / "config"), "--ignore-not-found")
+        elif found:
+            self._n.say("the operator is not the demo's: it stays")
         # The CRD stays: deleting it would delete every QwenCachedServe of this cluster, the user's own included.
         self._n.say("removed; the CRD stays (kubectl delete -f crds/ would delete every QwenCachedServe)")
 
     def reset(self) -> None:
         """Remove what an interrupted run left, so that every run starts the same."""
         self._shell.kubectl("delete", "qcs", "--all", "-n", NAMESPACE, "--ignore-not-found")
+        self._shell.wait("what a former run left is gone", lambda: not self._left() or None, timeout_seconds=300)
+
+    @staticmethod
+    def _is_ours(deployment: dict[str, Any]) -> bool:
+        return DEMO_LABEL in deployment["metadata"].get("labels", {})
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def _left(self, kinds: tuple[str, ...]) -> list[str]:
+    def _left(self) -> list[str]:
         selector = "app.kubernetes.io/managed-by=qwen-cached-serve"
         return [
             f"{kind}/{item['metadata']['name']}"
-            for kind in kinds
+            for kind in CHILD_KINDS
             for item in self._shell.list(kind, NAMESPACE, selector)
         ]
 
@@ -268,6 +293,7 @@ class Demo:
             "kind": "Kustomization",
             "resources": ["../../../config"],
             "images": [{"name": "localhost/qcs-operator", "newName": name} | tag],
+            "labels": [{"pairs": {DEMO_LABEL: "true"}}],
         }
         (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         return overlay
@@ -327,6 +353,12 @@ def _split(reference: str) -> tuple[str, dict[str, str]]:
 def _restarts(pod: dict[str, Any], container: str) -> int:
     statuses = pod.get("status", {}).get("containerStatuses", [])
     return next((int(s["restartCount"]) for s in statuses if s["name"] == container), 0)
+
+
+def _ready_again(pod: dict[str, Any], restarts: int) -> bool:
+    """Whether the engine is in a later life than `restarts` and ready in it."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return any(s["name"] == "engine" and int(s["restartCount"]) > restarts and s["ready"] for s in statuses)
 
 
 def _qcs() -> str:
