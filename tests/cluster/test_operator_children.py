@@ -8,7 +8,7 @@ import pytest
 
 from qwen_cached_serve.core import names
 from qwen_cached_serve.kube.port import CONFIG_MAPS, DEPLOYMENTS, SERVES, SERVICE_ACCOUNTS, SERVICES, NotFound
-from tests.cluster.operator_resources import base, children, complete, condition, serve
+from tests.cluster.operator_resources import base, children, complete, condition, report, serve, serving, with_message
 from tests.cluster.operator_support import eventually
 
 
@@ -385,3 +385,43 @@ async def test_old_config_maps_go_when_nothing_names_them(cluster, api, namespac
         return len(maps) == 1 and first not in maps
 
     await eventually(one)
+
+
+async def test_deleted_and_made_again_at_once_it_never_says_that_its_name_is_taken(cluster, api, namespace, operator):
+    cluster.apply(serve(namespace))
+    first, found = await eventually(lambda: complete(api, namespace))
+    # The old Service cannot go until the finalizer does, so the new resource surely meets it.
+    cluster.patch(namespace, "service", "q", {"metadata": {"finalizers": ["qcs.test/hold"]}})
+    cluster.kubectl("delete", "-n", namespace, "qcs/q", "--timeout=10s")
+    cluster.apply(serve(namespace))
+
+    def waiting():
+        return [line for line in operator.events("reconcile failed") if "Service q has to go first" in line["error"]]
+
+    await eventually(waiting)
+    assert "status" not in await api.get(SERVES, namespace, "q")
+    cluster.patch(namespace, "service", "q", {"metadata": {"finalizers": None}})
+    second, again = await eventually(lambda: complete(api, namespace), timeout=60)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert again["Deployment", "q"]["metadata"]["uid"] != found["Deployment", "q"]["metadata"]["uid"]
+    assert condition(second, "Ready")["reason"] != "NameTaken"
+    assert "NameTaken" not in operator.log.read_text()
+
+
+async def test_tokens_that_the_probed_size_rules_out_leave_what_serves(cluster, api, namespace, operator):
+    cluster.apply(with_message(serve(namespace), report(784)))
+    _, found = await eventually(lambda: serving(api, namespace))
+    tokens = {"policy": "Fixed", "value": 2000}
+    cluster.patch(namespace, "qcs", "q", {"spec": {"engine": {"vllm": {"maxNumBatchedTokens": tokens}}}})
+
+    async def refused():
+        resource = await api.get(SERVES, namespace, "q")
+        assert "from 784 to 1567" in condition(resource, "Stalled")["message"]
+        return resource
+
+    resource = await eventually(refused)
+    after = await children(api, namespace, resource["metadata"]["uid"])
+    assert {place: child.get("spec") for place, child in after.items()} == {
+        place: child.get("spec") for place, child in found.items()
+    }
+    assert resource["status"]["blockSize"]["probed"] == 784

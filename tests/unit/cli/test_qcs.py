@@ -199,6 +199,28 @@ def test_errors_are_one_line_that_helps(qcs, arguments, words):
     assert "Traceback" not in out + err
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--tp", 0), ("--block-size", 0), ("--speculative-tokens", -1), ("--max-model-len", 0)]
+)
+def test_a_number_that_cannot_be_is_refused_by_name(qcs, option, value):
+    code, out, err = qcs("plan", "--model", "Qwen/Qwen3.6-27B", option, value)
+    assert (code, out) == (2, "")
+    assert option in err
+    assert "Traceback" not in err
+
+
+def test_standard_input_that_is_not_utf_8_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "qwen_cached_serve.cli.main", "validate", "-"],
+        input=b"caf\xe9: 1\n",
+        capture_output=True,
+        env=ENVIRON,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"qcs: -: cannot be read: not UTF-8 text\n"
+
+
 def test_a_file_that_is_not_yaml(qcs, tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text("a: 1\na: 2\n")

@@ -71,6 +71,7 @@ class FakeApi:
     def cache(self):
         """A cache whose indices show what is stored, as kopf's would once every event has arrived."""
         made = Cache()
+        made.complete = True
         made.attach({kind: _Index(self, kind) for kind in (SERVES, *OWNED, PODS, REPLICA_SETS)})
         return made
 

@@ -156,3 +156,18 @@ def test_only_what_is_read_is_kept():
         REPLICA_SETS, "r", 1, spec={"replicas": 1, "template": {"spec": {"volumes": volumes, "containers": []}}}
     )
     assert trimmed(replica_set)["spec"]["template"]["spec"] == {"volumes": volumes}
+
+
+def test_what_another_namespace_labels_with_our_uid_is_not_ours():
+    foreign_pod, foreign = thing(PODS, "a", 2), thing(DEPLOYMENTS, "q", 99, uid="foreign")
+    for one in (foreign_pod, foreign):
+        one["metadata"]["namespace"] = "elsewhere"
+    replica_set = thing(REPLICA_SETS, "r", 3)
+    replica_set["metadata"]["namespace"] = "elsewhere"
+    cache, indices = cache_with([foreign, thing(DEPLOYMENTS, "q", 5)], [foreign_pod, thing(PODS, "b", 3)])
+    indices[REPLICA_SETS] = {UID: [Packed(replica_set)]}
+    assert deployment_version(cache) == "5"
+    snapshot = cache.snapshot(KEY)
+    assert [pod["metadata"]["name"] for pod in snapshot.pods] == ["b"]
+    assert snapshot.replica_sets == ()
+    assert [pod["metadata"]["name"] for _, pod in cache.all_pods()] == ["b"]

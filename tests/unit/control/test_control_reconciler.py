@@ -5,7 +5,9 @@ import datetime as dt
 
 import pytest
 
+from qwen_cached_serve.control.apply import COLLECTING_SECONDS
 from qwen_cached_serve.control.reconciler import REFUSED_AGAIN_SECONDS, Reconciler
+from qwen_cached_serve.core import names
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
@@ -114,6 +116,23 @@ async def test_paused_writes_a_status_and_nothing_else():
     bench = Bench(lifecycle="Paused")
     await bench.look()
     assert {verb for verb, _, _ in bench.api.writes()} <= {"apply_status", "create"}
+
+
+async def test_an_edit_of_a_paused_resource_waits_and_is_not_shown_as_running():
+    bench = Bench()
+    await bench.look()
+    await bench.look()
+    image = bench.status()["resolved"]["image"]
+    bench.edit(lifecycle="Paused")
+    await bench.look()
+    assert "pending edit" not in bench.condition("Ready")["message"]
+    bench.edit(lifecycle="Paused", engine={"image": "vllm/vllm-openai:v0.33.0"})
+    for _ in range(2):
+        await bench.look()
+        assert bench.status()["resolved"]["image"] == image
+    bench.edit(engine={"image": "vllm/vllm-openai:v0.33.0"})
+    await bench.look()
+    assert bench.status()["resolved"]["image"] == "vllm/vllm-openai:v0.33.0"
 
 
 async def test_deleted_and_dying_resources_are_left_alone():
@@ -294,3 +313,101 @@ async def test_conditions_are_metrics_too():
     await bench.look()
     labels = {"namespace": "ns", "name": "q", "type": "SpecAccepted", "status": "True"}
     assert bench.metrics.registry.get_sample_value("qwen_cached_serve_condition", labels) == 1
+
+
+def former(kind, name, **metadata):
+    """A child of a deleted resource that was called q too."""
+    owner = {"apiVersion": SERVES.api_version, "kind": SERVES.kind, "name": "q", "uid": "former", "controller": True}
+    labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.OWNER_UID_LABEL: "former"}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"namespace": "ns", "name": name, "ownerReferences": [owner], "labels": labels} | metadata,
+        "spec": {},
+    }
+
+
+ORPHAN_GOING = {
+    "ownerReferences": [],
+    "annotations": {names.NAME_ANNOTATION: "q"},
+    "deletionTimestamp": "2026-11-29T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize("metadata", [{}, ORPHAN_GOING], ids=["not-yet-collected", "orphan-being-deleted"])
+async def test_a_former_resources_children_are_waited_for(metadata):
+    bench = Bench()
+    bench.api.store(former(SERVICES, "q", **metadata))
+    with pytest.raises(Conflict, match="Service q has to go first") as caught:
+        await bench.look()
+    assert 0 < caught.value.retry_after_seconds < 5
+    assert bench.api.writes() == []
+    del bench.api.objects["Service", "ns", "q"]
+    await bench.look()
+    assert bench.api.of(DEPLOYMENTS)
+    assert bench.condition("Ready")["reason"] != "NameTaken"
+
+
+async def test_a_former_resources_child_that_never_goes_is_told():
+    bench = Bench()
+    resource = bench.api.of(SERVES)["q"]
+    resource["metadata"]["creationTimestamp"] = "2026-11-29T00:00:00Z"
+    bench.api.store(resource)
+    bench.api.store(former(SERVICES, "q"))
+    with pytest.raises(Conflict):
+        await bench.look()
+    bench.now += dt.timedelta(seconds=COLLECTING_SECONDS + 1)
+    assert (await bench.look()).summary["refused"] == ["Service/q: NameTaken"]
+    assert "QwenCachedServe q (uid former)" in bench.condition("Ready")["message"]
+
+
+async def test_a_child_of_another_kind_of_owner_is_not_waited_for():
+    bench = Bench()
+    service = former(SERVICES, "q")
+    service["metadata"]["ownerReferences"][0]["kind"] = "Other"
+    bench.api.store(service)
+    assert (await bench.look()).summary["refused"] == ["Service/q: NameTaken"]
+
+
+async def test_the_status_speaks_of_the_deployment_of_the_right_name():
+    bench = Bench()
+    await bench.look()
+    right = bench.api.of(DEPLOYMENTS)["q"]
+    right["status"] = {"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "availableReplicas": 1}
+    bench.api.store(right)
+    await bench.look()
+    before = bench.status()
+    other = copy.deepcopy(bench.api.of(DEPLOYMENTS).pop("q"))
+    other["metadata"] |= {"name": "another", "uid": "another"}
+    other["status"] = {"observedGeneration": 1, "replicas": 7}
+    bench.api.objects = {("Deployment", "ns", "another"): other} | bench.api.objects  # listed first
+    bench.api.store(other)
+    await bench.look()
+    assert bench.status() == before
+
+
+async def test_nothing_is_removed_before_all_pods_are_known():
+    bench = Bench()
+    await bench.look()
+    bench.edit(cache={"l1": {"size": "10Gi"}, "chunkBlocks": 2})
+    bench.cache.complete = False
+    await bench.look()
+    assert len(bench.api.of(CONFIG_MAPS)) == 2
+    bench.cache.complete = True
+    await bench.look()
+    assert len(bench.api.of(CONFIG_MAPS)) == 1
+
+
+async def test_tokens_that_the_probed_size_rules_out_touch_no_child():
+    bench = Bench()
+    await bench.look()
+    resource = bench.api.of(SERVES)["q"]
+    resource["status"]["blockSize"] = {"probed": 784}
+    bench.api.store(resource)
+    before = {place: m for place, m in bench.api.objects.items() if place[0] not in ("QwenCachedServe", "Event")}
+    bench.edit(engine={"vllm": {"maxNumBatchedTokens": {"policy": "Fixed", "value": 2000}}})
+    await bench.look()
+    after = {place: m for place, m in bench.api.objects.items() if place[0] not in ("QwenCachedServe", "Event")}
+    assert after == before
+    assert "from 784 to 1567" in bench.condition("Stalled")["message"]
+    assert bench.condition("SpecAccepted")["status"] == "False"

@@ -3,9 +3,10 @@
 import asyncio
 
 from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Packed
-from qwen_cached_serve.control.handlers import CHILD_SELECTOR
+from qwen_cached_serve.control.handlers import CHILD_SELECTOR, Watcher
 from qwen_cached_serve.control.queue import WorkQueue
 from qwen_cached_serve.control.resync import Resync
+from qwen_cached_serve.kube.connection import Origin
 from qwen_cached_serve.kube.port import DEPLOYMENTS, SERVES, Transient
 
 UID = "uid-q"
@@ -51,6 +52,7 @@ class FakeLists:
 
 def made(port, period=600.0, namespaces=()):
     cache, queue = Cache(), WorkQueue()
+    cache.complete = True
     resource = Packed(serve())
     cache.attach({SERVES: {KEY: [resource], UID: [resource]}, DEPLOYMENTS: {UID: [Packed(deployment())]}})
     resync = Resync(
@@ -109,3 +111,33 @@ async def test_everything_is_looked_at_now_and_then():
     assert await asyncio.wait_for(queue.get(), 2) == KEY
     assert "deployments" in {plural for plural, _, _ in port.asked}
     running.cancel()
+
+
+async def test_no_round_before_the_first_lists_are_in():
+    port = FakeLists(qwencachedserves=[UID], deployments=["uid-d"])
+    cache, queue, resync = made(port, period=0.02)
+    cache.complete = False
+    waits = asyncio.Semaphore(0)
+    wait = resync._wait
+
+    def counted():
+        waits.release()
+        return wait()
+
+    resync._wait = counted
+    running = asyncio.create_task(resync.run())
+    for _ in range(3):  # the start, and two rounds that were left out
+        await asyncio.wait_for(waits.acquire(), 2)
+    assert port.asked == []
+    assert len(queue) == 0
+    cache.complete = True
+    assert await asyncio.wait_for(queue.get(), 2) == KEY
+    running.cancel()
+
+
+async def test_the_first_event_says_that_the_first_lists_are_in():
+    cache, queue = Cache(), WorkQueue()
+    watcher = Watcher(cache=cache, queue=queue, origin=Origin(), on_relist=print, on_gone=print)
+    assert not cache.complete
+    watcher._seen(SERVES, None, serve())
+    assert cache.complete

@@ -367,6 +367,9 @@ def test_a_disabled_cache_is_no_fault(resolved):
     assert short(result, "CacheEffective") == ("False", "Disabled")
     assert short(result, "Ready") == ("True", "Serving")
     assert "cacheServerArgs" not in result.status["plan"]
+    # The gate asks for the engine's health only: nothing was compared, and nothing is said to agree.
+    assert short(result, "BlockSizeVerified") == ("Unknown", "CacheDisabled")
+    assert "verified" not in result.status["blockSize"]
 
 
 def test_an_invalid_edit_over_serving_pods(resolved):
@@ -659,6 +662,24 @@ def test_paused_says_that_nothing_is_done(resolved):
     result = judged(made, deployment(), [serving_pod(made)])
     assert short(result, "Reconciling") == ("False", "Paused")
     assert short(result, "RevisionCurrent") == ("Unknown", "Paused")
+
+
+def test_an_edit_that_waits_while_paused_is_told_and_not_shown_as_running(resolved):
+    before = judged(resolved(), deployment(), [serving_pod(resolved())])
+    edited = resolved({"lifecycle": "Paused", "engine": {"image": "vllm/vllm-openai:v0.33.0"}})
+    result = judged(
+        edited, deployment(), [serving_pod(resolved())], previous=before.status, generation=2, edit_waits=True
+    )
+    assert short(result, "Ready") == ("False", "Paused")
+    assert "pending edit" in condition(result, "Ready")["message"]
+    assert short(result, "Available") == ("True", "Serving")
+    assert short(result, "Reconciling") == ("False", "Paused")
+    for name in ("resolved", "plan", "url", "selector", "blockSize"):
+        assert result.status[name] == before.status[name]
+    again = judged(
+        edited, deployment(), [serving_pod(resolved())], previous=result.status, generation=2, edit_waits=True
+    )
+    assert (again.status, again.events) == (result.status, ())
 
 
 def test_before_anything_exists(resolved):

@@ -101,6 +101,16 @@ def test_the_report_and_both_command_lines(url: str, layout: Layout, report: Pro
     assert content["report"] == json.loads(json.dumps(dump(report)))
 
 
+def test_the_report_hands_out_no_secrets(url: str, layout: Layout, report: ProbeReport, http: Http) -> None:
+    (layout.state / "report.json").write_text(dumps(report))
+    (layout.state / "engine.argv.json").write_text('["vllm", "serve", "--api-key", "777123", "--port", "1"]')
+    adapter = json.dumps({"url": "redis://u:hunter2@h"})
+    (layout.state / "cache-server.argv.json").write_text(json.dumps(["lmcache", "--l2-adapter", adapter]))
+    content = json.loads(http(f"{url}/report")[1])
+    assert content["engineArgv"] == ["vllm", "serve", "--api-key", "***", "--port", "1"]
+    assert content["cacheServerArgv"] == ["lmcache", "--l2-adapter", '{"url":"redis://***@h"}']
+
+
 def test_a_cache_server_that_is_away(layout: Layout, free_ports: Callable[[int], list[int]], http: Http) -> None:
     with Relay(layout, 0, free_ports(1)[0]) as server:
         serve_in_background(server)

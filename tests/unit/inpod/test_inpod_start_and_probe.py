@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from qwen_cached_serve.inpod import start
 from qwen_cached_serve.inpod.facts import CacheSettings, Gpu, Ports, ProbeReport, ServeSettings, TokensPerStep, dumps
 from qwen_cached_serve.inpod.flags import cache_server_argv, engine_argv
 from qwen_cached_serve.inpod.message import CompactReport, ProbeFailure, argv_hash, read
 from qwen_cached_serve.inpod.probe import classify
+from qwen_cached_serve.inpod.restarts import LONGEST_WAIT_SECONDS, STABLE_SECONDS
 from tests.unit.inpod.pod_folder import PodFolder, wait_for
 
 FAKE_VLLM = """
@@ -265,6 +267,10 @@ def test_the_engine_starts_on_a_clean_shm(probed: PodFolder) -> None:
     status, said = probed.run("engine")
     assert (status, list(probed.layout.shm.iterdir())) == (0, [])
     assert "removed 1 leftover segments" in said
+
+
+def test_the_engine_outwaits_a_crashed_cache_servers_longest_pause_and_its_start() -> None:
+    assert start._SERVER_WAIT_SECONDS >= LONGEST_WAIT_SECONDS + STABLE_SECONDS
 
 
 def test_without_the_cache_nobody_is_asked(probed: PodFolder, settings: ServeSettings) -> None:

@@ -63,7 +63,7 @@ def read_resources(file: str) -> list[Document]:
 
 def _read(file: str) -> list[Document]:
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise CliError(f"{file}: cannot be read: {reason}") from error

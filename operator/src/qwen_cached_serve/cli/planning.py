@@ -19,9 +19,9 @@ from qwen_cached_serve.core.catalogue import known_models, lookup
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.geometry import Geometry, GeometryError, geometry_from_config
 from qwen_cached_serve.core.plan import Environment, Plan, plan_resource
-from qwen_cached_serve.core.redact import redact_arguments
 from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
 from qwen_cached_serve.inpod.flags import Flag
+from qwen_cached_serve.inpod.redact import redact_arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,18 @@ Order and safety:
 - a name that an object of somebody else has is never taken over (B58): before anything is created, each name that
   is free in the cache is looked up, and one that is taken stops the whole set, so that there is no half-made one
   (B46);
+- an object of a former resource of the same name, or one that is being deleted, is waited for: the garbage collector
+  is on its way;
 - what the pods need (ConfigMap, account, Service) comes before the Deployment;
 - an immutable ConfigMap whose content is not ours any more is made anew, since it cannot be corrected;
-- an old ConfigMap or account goes only when no pod and no ReplicaSet names it: a rollback needs it (D4).
+- an old ConfigMap or account goes only when no pod and no ReplicaSet names it: a rollback needs it (D4). As long as
+  the cache does not know every pod and ReplicaSet, nothing goes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +29,10 @@ from qwen_cached_serve.core import names
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    SERVES,
     SERVICE_ACCOUNTS,
     ApiError,
+    Conflict,
     Forbidden,
     Invalid,
     Manifest,
@@ -41,6 +47,11 @@ log = structlog.get_logger(__name__)
 
 _PRUNED = (CONFIG_MAPS, SERVICE_ACCOUNTS)
 """Kinds whose names or existence depend on the spec."""
+
+COLLECTING_SECONDS = 300.0
+"""How long the end of a former resource's children is waited for. The garbage collector needs a second or two; with
+`--cascade=foreground` a Deployment stays until its pods have ended. Later somebody has to be told."""
+COLLECTED_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +83,11 @@ class Report:
 class Applier:
     """See the module's text."""
 
-    def __init__(self, port: Port, cache: Cache, metrics: Metrics) -> None:
+    def __init__(self, port: Port, cache: Cache, metrics: Metrics, utc_now: Callable[[], dt.datetime]) -> None:
         self._port = port
         self._cache = cache
         self._metrics = metrics
+        self._utc_now = utc_now
 
     async def apply(
         self, snapshot: Snapshot, desired: Sequence[Manifest], whole: Callable[[], Sequence[Manifest]]
@@ -85,13 +97,14 @@ class Applier:
         `desired` is enough to compare (ConfigMaps condensed); `whole` gives the manifests to send, once one is needed.
 
         Raises:
-            ApiError: trouble that is not about one child: no answer, conflict, a terminating namespace.
+            ApiError: trouble that is not about one child: no answer, conflict (also while objects of a former resource
+                are being deleted), a terminating namespace.
 
         """
         report = Report()
         reasons: dict[tuple[Resource, str], str] = {}
         for manifest in desired:
-            if reason := _due(snapshot, manifest):
+            if reason := why_due(snapshot, manifest):
                 reasons[_place(manifest)] = reason
             else:
                 self._metrics.applied(manifest["kind"], "unchanged")
@@ -115,6 +128,8 @@ class Applier:
 
     async def prune(self, snapshot: Snapshot, desired: Sequence[Manifest], report: Report) -> None:
         """Remove children of former specs that nothing names any more."""
+        if not self._cache.complete:
+            return
         wanted = {_place(m) for m in desired}
         named = _named(snapshot)
         for (kind, name), child in snapshot.children.items():
@@ -137,6 +152,13 @@ class Applier:
             live = await self._port.get(kind, metadata["namespace"], metadata["name"])
         except NotFound:
             return None
+        if _going(live, snapshot.serve, self._utc_now()):
+            raise Conflict(
+                f"the {kind.kind} {metadata['name']} has to go first: it is being deleted, or belonged to a former "
+                "resource of this name",
+                status=409,
+                retry_after_seconds=COLLECTED_AGAIN_SECONDS,
+            )
         if _may_take(live, snapshot.serve):
             return None
         return Refusal(
@@ -172,7 +194,7 @@ def _place(manifest: Manifest) -> tuple[Resource, str]:
     return resource_of(manifest), str(manifest["metadata"]["name"])
 
 
-def _due(snapshot: Snapshot, manifest: Manifest) -> str:
+def why_due(snapshot: Snapshot, manifest: Manifest) -> str:
     """Return why a manifest has to be applied, empty when the live object says the same."""
     live = snapshot.children.get(_place(manifest))
     return "missing" if live is None else ", ".join(drift.differences(manifest, live))
@@ -199,6 +221,24 @@ def _controller(manifest: Manifest) -> Manifest | None:
 def _controlled_by(manifest: Manifest, uid: str) -> bool:
     controller = _controller(manifest)
     return controller is not None and controller.get("uid") == uid
+
+
+def _going(live: Manifest, serve: Manifest, now: dt.datetime) -> bool:
+    """Whether a live object is about to vanish, so that its name will be free: it is being deleted, or its owner was
+    a former resource of the same name. False once it should have been gone long ago.
+    """
+    controller = _controller(live) or {}
+    me = serve["metadata"]
+    former = (
+        (controller.get("apiVersion"), controller.get("kind")) == (SERVES.api_version, SERVES.kind)
+        and controller.get("name") == me["name"]
+        and controller.get("uid") != me["uid"]
+    )
+    ending = live["metadata"].get("deletionTimestamp")
+    if not former and not ending:
+        return False
+    since = [dt.datetime.fromisoformat(text) for text in (me.get("creationTimestamp"), ending) if text]
+    return not since or now - max(since) < dt.timedelta(seconds=COLLECTING_SECONDS)
 
 
 def _may_take(live: Manifest, serve: Manifest) -> bool:

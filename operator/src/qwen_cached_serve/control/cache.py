@@ -86,6 +86,8 @@ class Cache:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._indices: dict[Resource, Index] = {}
+        self.complete = False
+        """Whether every kind's first list is in the indices; until then, absence says nothing."""
         self._written: dict[Resource, dict[tuple[str, str], _Written]] = {kind: {} for kind in (SERVES, *OWNED)}
         self._ghosts: dict[Resource, set[str]] = {kind: set() for kind in (SERVES, *OWNED, *READ_ONLY)}
 
@@ -118,14 +120,14 @@ class Cache:
                 for kind in OWNED
                 for child in self._children(kind, key[0], packed.uid)
             },
-            pods=self._sorted(PODS, packed.uid),
-            replica_sets=self._sorted(REPLICA_SETS, packed.uid),
+            pods=self._sorted(PODS, key[0], packed.uid),
+            replica_sets=self._sorted(REPLICA_SETS, key[0], packed.uid),
         )
 
     def all_pods(self) -> list[tuple[Key, Manifest]]:
         """Return every pod of a known resource with its key."""
         found = [(self.key_of_owner(owner_uid(pod)), pod) for pod in (one.manifest() for one in self._all(PODS))]
-        return [(key, pod) for key, pod in found if key is not None]
+        return [(key, pod) for key, pod in found if key is not None and pod["metadata"]["namespace"] == key[0]]
 
     def wrote(self, manifest: Manifest) -> None:
         """Remember the API server's answer to a write of ours."""
@@ -172,7 +174,7 @@ class Cache:
                 ghosts &= {packed.uid for packed in self._raw(kind)}
 
     def _children(self, kind: Resource, namespace: str, uid: str) -> list[Packed]:
-        found = {name: self._newer(kind, one) for name, one in _latest(self._indexed(kind, uid)).items()}
+        found = {name: self._newer(kind, one) for name, one in _latest(self._own(kind, namespace, uid)).items()}
         for (where, name), entry in self._written[kind].items():
             if where != namespace or name in found or entry.until <= self._monotonic():
                 continue
@@ -190,9 +192,13 @@ class Cache:
         del self._written[kind][place]
         return indexed
 
-    def _sorted(self, kind: Resource, uid: str) -> tuple[Manifest, ...]:
-        found = sorted(self._indexed(kind, uid), key=lambda packed: packed.name)
+    def _sorted(self, kind: Resource, namespace: str, uid: str) -> tuple[Manifest, ...]:
+        found = sorted(self._own(kind, namespace, uid), key=lambda packed: packed.name)
         return tuple(packed.manifest() for packed in found)
+
+    def _own(self, kind: Resource, namespace: str, uid: str) -> list[Packed]:
+        # Anybody can write the label on anything; a resource's own objects are in its own namespace.
+        return [packed for packed in self._indexed(kind, uid) if packed.namespace == namespace]
 
     def _indexed(self, kind: Resource, key: Any) -> list[Packed]:
         index = self._indices.get(kind)

@@ -7,10 +7,14 @@ into one kind of answer.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from qwen_cached_serve.api.validate import InvalidResource, parse
 from qwen_cached_serve.control import drift
@@ -21,8 +25,11 @@ from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.plan import Plan, plan_resource
 from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
 from qwen_cached_serve.inpod import bundle
+from qwen_cached_serve.inpod.facts import TokensPerStep
+from qwen_cached_serve.inpod.flags import tokens_per_step
+from qwen_cached_serve.inpod.refusal import Refusal
 from qwen_cached_serve.kube.port import CONFIG_MAPS, SERVES, Manifest
-from qwen_cached_serve.render.manifests import render_children
+from qwen_cached_serve.render.manifests import RenderError, render_children
 
 FRESH = 8
 
@@ -72,6 +79,8 @@ class Designer:
         if known is not None and known[0] == version:
             return known[1]
         resolved = self._resolve(serve)
+        before = known[1].resolved if known is not None and known[0][0] == version[0] else None
+        _refuse_impossible_tokens(serve, resolved, before)
         whole = self._render(resolved)
         # A new generation is usually applied right away; keeping a few whole saves rendering them a second time.
         self._fresh = [*self._fresh[1 - FRESH :], (resolved, whole)]
@@ -111,7 +120,53 @@ class Designer:
 
     @staticmethod
     def _render(resolved: Resolved) -> tuple[Manifest, ...]:
-        return tuple(drift.stamped(manifest) for manifest in render_children(children(resolved, _scripts())))
+        try:
+            rendered = render_children(children(resolved, _scripts()))
+        except (RenderError, yaml.YAMLError) as error:
+            # The checks before should have caught it. The status says so, which an endless exception would not.
+            problem = (
+                f"spec: this operator cannot write it down as Kubernetes objects ({error}); change the field that is "
+                "named here, and report it, since the field should have been refused by name"
+            )
+            raise SpecRefused((problem,)) from error
+        return tuple(drift.stamped(manifest) for manifest in rendered)
+
+
+def _refuse_impossible_tokens(serve: Manifest, resolved: Resolved, before: Resolved | None) -> None:
+    """Refuse a new `Fixed` number of tokens that the probed N rules out: rolling it out would only end what serves.
+
+    Nothing is concluded without a probed N, from an N that other settings gave, or about a spec that was accepted
+    already (this process may have been started since): only a probe decides (D1).
+
+    Raises:
+        SpecRefused: with the range.
+
+    """
+    status = serve.get("status") or {}
+    probed = (status.get("blockSize") or {}).get("probed")
+    if not probed or _accepted(serve, status) or (before and _shape(before) != _shape(resolved)):
+        return
+    try:
+        tokens_per_step(resolved.settings, int(probed))
+    except Refusal as refusal:
+        problem = f"spec.engine.vllm.maxNumBatchedTokens: {refusal.message}; {refusal.hint.removesuffix('.')}"
+        raise SpecRefused((problem,)) from refusal
+
+
+def _accepted(serve: Manifest, status: Mapping[str, Any]) -> bool:
+    if status.get("observedGeneration") != serve["metadata"].get("generation"):
+        return False
+    return any(entry["type"] == "SpecAccepted" and entry["status"] == "True" for entry in status.get("conditions", ()))
+
+
+def _shape(resolved: Resolved) -> tuple[object, ...]:
+    """Return everything that N may depend on."""
+    settings = resolved.settings
+    engine = dataclasses.replace(settings.engine, tokens_per_step=TokensPerStep())
+    return (
+        (settings.model, settings.revision, settings.gpu_count, engine, settings.cache.enabled),
+        (resolved.image, resolved.model, resolved.gpu, resolved.engine_env, resolved.pod),
+    )
 
 
 _SAMPLE: Manifest = {

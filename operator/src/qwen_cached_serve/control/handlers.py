@@ -93,6 +93,9 @@ class Watcher:
         return enqueue
 
     def _seen(self, resource: Resource, kind: str | None, body: Mapping[str, Any]) -> None:
+        # kopf holds every event back until the first lists of all kinds are in the indices. `started` comes earlier:
+        # it only says that the indices exist.
+        self._cache.complete = True
         metadata = body["metadata"]
         if kind is None:
             if metadata["uid"] in self._listed:

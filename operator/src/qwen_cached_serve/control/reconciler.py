@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from qwen_cached_serve.control.apply import Applier, Report
+from qwen_cached_serve.control.apply import Applier, Report, why_due
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused
 from qwen_cached_serve.control.reporter import Reporter
+from qwen_cached_serve.core import names
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.observed import Observation, observe
 from qwen_cached_serve.core.status import Judgement, judge
@@ -61,7 +62,7 @@ class Reconciler:
         self._cache = cache
         self._metrics = metrics
         self._designer = Designer(defaults)
-        self._applier = Applier(port, cache, metrics)
+        self._applier = Applier(port, cache, metrics, utc_now)
         self._reporter = Reporter(port, cache, metrics, utc_now)
         self._enrich = enrich
         self._utc_now = utc_now
@@ -115,18 +116,26 @@ class Reconciler:
     def _judge(
         self, snapshot: Snapshot, desired: Desired | None, problems: tuple[str, ...], report: Report
     ) -> Judgement:
-        deployments = [child for (kind, _), child in snapshot.children.items() if kind is DEPLOYMENTS]
+        deployment = snapshot.children.get((DEPLOYMENTS, names.base_name(snapshot.serve["metadata"]["name"])))
         subject = Subject(
             generation=int(snapshot.serve["metadata"].get("generation") or 0),
             resolved=desired.resolved if desired else None,
             plan=desired.plan if desired else None,
             problems=problems,
             previous=snapshot.serve.get("status") or {},
+            edit_waits=_edit_waits(snapshot, desired),
             apply_error=" ".join(refusal.message for refusal in report.refusals),
             apply_reason=report.refusals[0].code if report.refusals else "",
         )
-        observation = observe(deployments[0] if deployments else None, snapshot.replica_sets, snapshot.pods)
+        observation = observe(deployment, snapshot.replica_sets, snapshot.pods)
         return judge(subject, self._enrich(observation), self._utc_now())
+
+
+def _edit_waits(snapshot: Snapshot, desired: Desired | None) -> bool:
+    """Whether a paused resource asks for other children than it has; before anything was made, nothing waits."""
+    if desired is None or desired.resolved.lifecycle != "Paused" or not snapshot.children:
+        return False
+    return any(why_due(snapshot, manifest) for manifest in desired.manifests())
 
 
 def _summary(report: Report, wrote_status: bool, problems: tuple[str, ...]) -> dict[str, object]:

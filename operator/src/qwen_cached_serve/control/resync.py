@@ -61,6 +61,8 @@ class Resync:
                     await self._woken.wait()
             except TimeoutError:
                 due = loop.time() + self._wait()
+                if not self._cache.complete:
+                    continue  # what the first lists bring is looked at anyway
                 await self.compare(WATCHED)
                 for key in self._cache.all_keys():
                     self._queue.add(key)

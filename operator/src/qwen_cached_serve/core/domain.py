@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qwen_cached_serve.core.conditions import Condition
 from qwen_cached_serve.core.identity import identity_of
+from qwen_cached_serve.core.observed import CACHE_SERVER
 from qwen_cached_serve.core.podstate import Phase, PodJudgement
 from qwen_cached_serve.core.view import View
 from qwen_cached_serve.inpod.profiles import load_profiles, parse_version
@@ -96,6 +97,13 @@ def block_size_verified(view: View) -> Condition:
                 f"{', '.join(str(size) for size in sorted(size for size in wrong if size))}. Delete the pod; "
                 "if it comes back, report it.",
             )
+    if _nothing_to_compare(view):
+        return Condition(
+            kind,
+            "Unknown",
+            "CacheDisabled",
+            "The cache is off: the gate asks for the engine's health only, and no block sizes are compared.",
+        )
     passed = [pod for pod in view.current if pod.gate_passed]
     if passed and len(passed) == len(view.current):
         return Condition(kind, "True", "GatePassed", "Engine and cache server run with the probed block size.")
@@ -104,6 +112,14 @@ def block_size_verified(view: View) -> Condition:
             kind, "Unknown", "PartlyVerified", f"{len(passed)} of {len(view.current)} pods have passed the gate."
         )
     return Condition(kind, "Unknown", "NotRunning", "No engine has passed the start-up gate yet.")
+
+
+def _nothing_to_compare(view: View) -> bool:
+    """Whether the cache is off, by the pods themselves where the kubelet has told their containers."""
+    told = [pod.pod.containers for pod in view.current if pod.pod.containers]
+    if told:
+        return not any(CACHE_SERVER in containers for containers in told)
+    return view.subject.resolved is not None and not view.subject.resolved.cached
 
 
 def cache_effective(view: View) -> Condition:

@@ -47,6 +47,8 @@ def _sentence(text: str) -> str:
 def ready(view: View) -> Condition:
     """Is what the spec asks for there, completely?"""
     reason, words = _state(view)
+    if reason in _DONE and view.subject.edit_waits:
+        reason, words = "Paused", "spec.lifecycle is Paused: a pending edit waits, what runs is the spec before it."
     return Condition("Ready", "True" if reason in _DONE else "False", reason, words)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from qwen_cached_serve.core.redact import redact_arguments
 from qwen_cached_serve.inpod.facts import Gpu, ProbeReport, ServeSettings, Versions
 from qwen_cached_serve.inpod.flags import cache_server_argv, engine_argv, tokens_per_step
 from qwen_cached_serve.inpod.message import CompactReport, argv_hash
+from qwen_cached_serve.inpod.redact import redact_arguments
 from qwen_cached_serve.inpod.refusal import Refusal
 
 _LARGE = 1 << 40

@@ -99,8 +99,8 @@ def _figures(view: View) -> dict[str, Any]:
         "updatedReplicas": deployment.updated if deployment else 0,
     }
     reports = [pod.report for pod in view.current if pod.report]
-    if resolved is None:
-        # The running children belong to the last accepted spec, and so do these.
+    if resolved is None or (view.subject.edit_waits and "resolved" in previous):
+        # The running children belong to the last spec that was carried out, and so do these.
         kept = ("resolved", "plan", "selector", "url", "blockSize")
         status |= {name: previous[name] for name in kept if name in previous}
     else:

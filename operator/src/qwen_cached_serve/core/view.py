@@ -25,6 +25,8 @@ class Subject:
     problems: tuple[str, ...] = ()
     previous: Mapping[str, Any] = field(default_factory=dict)
     """The status as it is stored now."""
+    edit_waits: bool = False
+    """Whether spec.lifecycle is Paused and the live children are not those that the spec asks for."""
     apply_error: str = ""
     """Why the children could not be applied, in the API server's words; empty when they were."""
     apply_reason: str = "ApplyFailed"

@@ -1,7 +1,8 @@
 """Read-only HTTP relay on the pod's address: what may be read of the cache server, and nothing else.
 
 The cache server's own API stays on loopback, since it hands out its environment and runs code for anyone (DESIGN §3).
-Served: GET /healthcheck, /status, /metrics (passed on) and /report (probe's report and both argument vectors).
+Served: GET /healthcheck, /status, /metrics (passed on) and /report (probe's report and both argument vectors,
+secrets masked: anybody who reaches the pod may read it).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from .facts import dump
 from .layout import Layout
 from .loopback import NoAnswer, ask
+from .redact import redact_arguments
 from .refusal import Refusal
 
 PASSED_ON = ("/healthcheck", "/status", "/metrics")
@@ -117,8 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             content = {
                 "report": dump(layout.report()),
-                "engineArgv": layout.engine_argv(),
-                "cacheServerArgv": layout.cache_server_argv(),
+                "engineArgv": redact_arguments(layout.engine_argv()),
+                "cacheServerArgv": redact_arguments(layout.cache_server_argv()),
             }
         except Refusal as refusal:
             self._answer(503, _error(refusal.message))

@@ -18,10 +18,12 @@ from .message import error_message
 from .programs import locate
 from .refusal import Refusal
 from .registrations import STATUS_LIMIT_BYTES, registered_ids
+from .restarts import LONGEST_WAIT_SECONDS
 from .shm import remove_leftovers
 from .supervise import Supervisor
 
-_SERVER_WAIT_SECONDS = 60.0
+_SERVER_WAIT_SECONDS = LONGEST_WAIT_SECONDS + 120.0
+"""A crashed server waits that long before its next life, which then has to start."""
 _ASK_EVERY_SECONDS = 1.0
 
 

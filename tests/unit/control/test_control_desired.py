@@ -1,0 +1,78 @@
+"""What a designer refuses besides what parsing and resolving do."""
+
+import pytest
+import yaml
+
+from qwen_cached_serve.control import desired as module
+from qwen_cached_serve.control.desired import Designer, SpecRefused
+from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.render.manifests import RenderError
+from tests.unit.control.fake_api import serve
+
+N = 784
+
+
+def fixed(value, **vllm):
+    return {"vllm": {"maxNumBatchedTokens": {"policy": "Fixed", "value": value}} | vllm}
+
+
+def probed(resource, size=N, accepted_generation=1):
+    accepted = {"type": "SpecAccepted", "status": "True"}
+    status = {"blockSize": {"probed": size}, "observedGeneration": accepted_generation, "conditions": [accepted]}
+    return resource | {"status": status}
+
+
+@pytest.fixture
+def designer():
+    return Designer(OperatorDefaults())
+
+
+@pytest.mark.parametrize("value", [N - 1, 2 * N])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_tokens_outside_the_probed_range_are_refused(designer, value, restarted):
+    if not restarted:
+        designer.desired(serve())
+    with pytest.raises(SpecRefused) as refused:
+        designer.desired(probed(serve(generation=2, engine=fixed(value))))
+    [problem] = refused.value.problems
+    assert problem.startswith("spec.engine.vllm.maxNumBatchedTokens: ")
+    assert f"Choose a value from {N} to {2 * N - 1}" in problem
+
+
+@pytest.mark.parametrize("value", [N, 2 * N - 1])
+def test_tokens_inside_the_range_are_taken(designer, value):
+    designer.desired(serve())
+    assert designer.desired(probed(serve(generation=2, engine=fixed(value)))).resolved.generation == 2
+
+
+def test_nothing_is_refused_before_a_probe(designer):
+    designer.desired(serve())
+    assert designer.desired(serve(generation=2, engine=fixed(5000)))
+
+
+def test_nothing_is_refused_without_the_cache(designer):
+    assert designer.desired(probed(serve(generation=2, cache={"mode": "Disabled"}, engine=fixed(5000))))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"engine": fixed(5000, kvCacheDtype="fp8")}, {"engine": fixed(5000) | {"image": "example.test/vllm:v0.32.0"}}],
+    ids=["dtype", "image"],
+)
+def test_an_edit_that_may_change_the_size_is_left_to_the_probe(designer, change):
+    designer.desired(serve())
+    assert designer.desired(probed(serve(generation=2, **change)))
+
+
+def test_what_was_accepted_stays_accepted_after_a_restart(designer):
+    assert designer.desired(probed(serve(generation=2, engine=fixed(5000)), accepted_generation=2))
+
+
+@pytest.mark.parametrize("error", [RenderError("deployment.yaml.j2: spec.x: bad"), yaml.YAMLError("spec.x: bad")])
+def test_what_cannot_be_rendered_is_a_refusal(designer, monkeypatch, error):
+    def fail(_children):
+        raise error
+
+    monkeypatch.setattr(module, "render_children", fail)
+    with pytest.raises(SpecRefused, match=r"spec: .*spec\.x: bad"):
+        designer.desired(serve())
