@@ -2,7 +2,7 @@
 
 For every size a fresh control plane with simulated nodes, the operator as a process of its own, then:
 
-- paced: resources applied one every 200 ms, so that nothing queues; time from the API server's answer to the apply
+- paced: resources applied one a second, so that nothing queues; time from the API server's answer to the apply
   until the Deployment exists (p50, p99);
 - burst: all the rest at once; time until every Deployment exists and until every resource is Ready;
 - writes of the operator per resource (its own request counter), processor seconds, resident memory;
@@ -30,8 +30,8 @@ from qwen_cached_serve.inpod import facts, message
 from tests.cluster.operator_support import ROOT, Cluster, OperatorProcess
 
 OUT = ROOT / "build" / "bench"
-PACED = 40
-PACE_SECONDS = 0.2
+PACED = 20
+PACE_SECONDS = 1.0
 IDLE_SECONDS = 60.0
 SETTLE_SECONDS = 10.0
 TICKS = os.sysconf("SC_CLK_TCK")
