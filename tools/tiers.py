@@ -175,7 +175,7 @@ def run_all(run: Run, wanted: set[str]) -> None:
         if "cluster" in wanted and cluster_gap:
             run.skip("cluster", cluster_gap)
         elif "cluster" in wanted and run.built("build-cluster", lambda: builds[0].wait(0)):
-            run.stage("cluster", lambda: pytest("cluster", "-v", "-n", "2", "--dist", "loadfile"))
+            run.stage("cluster", lambda: pytest("cluster", "-v"))
         if node_gap:
             for tier in node_tiers:
                 run.skip(tier, node_gap)
