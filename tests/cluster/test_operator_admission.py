@@ -137,6 +137,10 @@ async def test_a_terminating_namespace_is_left_alone(cluster, api, namespace, op
         return not await api.list_all(SERVES, namespace)
 
     await eventually(resource_gone, timeout=60)
+    # What was under way while it went may still be written.
+    await eventually(
+        lambda: operator.metric("workqueue_depth") + operator.metric("controller_runtime_active_workers") == 0
+    )
     looks = len(operator.lines())
     writes = operator.writes()
     cluster.patch(namespace, "configmap", "holds", {"metadata": {"finalizers": None}})
