@@ -104,7 +104,7 @@ class Demo:
         self._report.local_hit_seconds, _ = self._complete(tokens)
         self._n.say(f"again, from the engine's own cache {self._report.local_hit_seconds:5.2f} s")
 
-        self._n.step("Kill the engine container: its GPU-side cache is gone, the cache server's is not")
+        self._n.step("Kill the engine container: the engine's own cache is gone, the cache server's is not")
         pod = self._pod()
         restarts = _restarts(pod, "engine")
         self._shell.kubectl(

@@ -5,7 +5,6 @@ import os
 import time
 from pathlib import Path
 
-import pytest
 import yaml
 
 from demo import cluster as places
@@ -14,17 +13,12 @@ from demo.report import Report
 from demo.shell import Shell
 from demo.steps import Demo
 from localkube import cluster as clusters
+from tests.machine import unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs" / "node"
 IMAGES = ("operator", "engine-cpu", "model-tiny")
 STARTUP_SECONDS = 900
-
-
-def unavailable(reason):
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 class Node:

@@ -19,17 +19,12 @@ import yaml
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.client import KubeClient
 from tests.cluster.operator_support import ROOT, Cluster, OperatorProcess
+from tests.machine import unavailable
 
 STAGES = tuple(str(path) for path in sorted((Path(__file__).parent / "stages").glob("*.yaml")))
 OPERATOR_NAMESPACE = "qwen-cached-serve"
 OPERATOR_ACCOUNT = "qwen-cached-serve-operator"
 LOGS = ROOT / "build" / "logs" / "cluster"
-
-
-def unavailable(reason):
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"the cluster tier cannot run here: {reason}")
-    pytest.skip(f"the cluster tier cannot run here: {reason}")
 
 
 @pytest.fixture(scope="session")

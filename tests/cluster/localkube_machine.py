@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +11,14 @@ import pytest
 
 from localkube import build, cluster, modules, paths, prereqs
 from localkube.errors import LocalKubeError
+from tests.machine import unavailable
 
 
 def require_machine(*, node: bool) -> None:
     """Skip (fail under CI=true) unless a cluster can run here."""
     reason = _why_not(node)
-    if reason is None:
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"this machine cannot run the tests: {reason}")
-    pytest.skip(reason)
+    if reason is not None:
+        unavailable(reason)
 
 
 def _why_not(node: bool) -> str | None:

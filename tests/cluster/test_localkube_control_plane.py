@@ -18,6 +18,7 @@ from localkube import build, cluster, process
 from localkube.cluster import Options
 from localkube.errors import ComponentDiedError, LocalKubeError
 from tests.cluster.localkube_machine import own_home, require_machine
+from tests.machine import unavailable
 
 ROOT = Path(localkube.__file__).parents[1]
 
@@ -287,7 +288,7 @@ def test_up_repairs_an_interrupted_up(home):
 def test_no_root_is_needed(tmp_path_factory):
     require_machine(node=False)
     if shutil.which("setpriv") is None:
-        pytest.skip("setpriv is not installed")
+        unavailable("setpriv is not installed (Debian: util-linux)")
     nobody = 65534
     place = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
     try:
@@ -313,7 +314,7 @@ def test_no_root_is_needed(tmp_path_factory):
         )
         python = shutil.which("python3", path="/usr/bin")
         if python is None:
-            pytest.skip("no Python that other users may run")
+            unavailable("no Python in /usr/bin that other users may run (Debian: python3)")
         argv = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", python, "-c", code]
         ran = subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
