@@ -1,7 +1,7 @@
 """One life of the engine: the process that is the engine now, and what was registered before it came.
 
 The state volume outlives containers, so a file of a former life must never speak for the new one: a life is tied to its
-process by pid and start time. `start` writes it and then becomes the engine (executing a program changes neither).
+process by pid and start time. The child that becomes the engine writes it first (executing a program changes neither).
 """
 
 from __future__ import annotations
@@ -45,6 +45,17 @@ def current_life(path: Path) -> Life | None:
         return None
     ids = data.get("ids")
     return Life(data["life"], frozenset(str(item) for item in ids) if isinstance(ids, list) else frozenset())
+
+
+def gate_content(life: Life) -> dict[str, str]:
+    """What the gate's file holds once this life has passed it."""
+    return {"life": life.name}
+
+
+def gate_passed(path: Path, gate: Path) -> bool:
+    """Whether the engine that runs now has passed the start-up gate: from then on it may have clients."""
+    life = current_life(path)
+    return life is not None and read_json(gate) == gate_content(life)
 
 
 def _start_time(pid: int) -> int | None:

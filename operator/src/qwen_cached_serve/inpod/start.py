@@ -9,12 +9,14 @@ import signal
 import sys
 import time
 
+from . import forward
 from .environment import quiet
 from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
-from .life import begin_life
+from .life import begin_life, gate_passed
 from .loopback import NoAnswer, ask
 from .message import error_message
+from .namespaces import prepare
 from .programs import locate
 from .refusal import Refusal
 from .registrations import STATUS_LIMIT_BYTES, registered_ids
@@ -25,12 +27,15 @@ from .supervise import Supervisor
 _SERVER_WAIT_SECONDS = LONGEST_WAIT_SECONDS + 120.0
 """A crashed server waits that long before its next life, which then has to start."""
 _ASK_EVERY_SECONDS = 1.0
+_LOADING_STOP_SECONDS = 5.0
+"""An engine that still loads gets that long to end after SIGTERM: it has no request to finish, and vLLM's own way out
+waits for its engine process, which does not listen before it has loaded.
+"""
 
 
 def start_engine(layout: Layout) -> int:
-    """Become `vllm serve …`; returns only when that is refused."""
-    # As pid 1 nothing would end it before the engine is there; executing another program takes the handler away again.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    """Run `vllm serve …` for the life of the container."""
+    _end_on_sigterm()
     try:
         settings = layout.settings()
         report = layout.report()
@@ -46,28 +51,38 @@ def start_engine(layout: Layout) -> int:
         layout.gate.unlink(missing_ok=True)
         known = _known_registrations(settings.ports.cache_server_http) if settings.cache.enabled else []
         program = locate(argv[0])
-        begin_life(layout.registrations, known)
     except Refusal as refusal:
         return _refuse(layout, "engine", refusal)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Replaced, not wrapped: the engine is pid 1 and gets the kubelet's SIGTERM itself, which it needs to drain.
-    return os.execve(program, [program, *argv[1:]], quiet(os.environ))  # noqa: S606
+    return forward.run(
+        [program, *argv[1:]],
+        quiet(os.environ),
+        begin=lambda: begin_life(layout.registrations, known),
+        may_drain=lambda: gate_passed(layout.registrations, layout.gate),
+        # The drain time is derived from the pod's grace period and shorter than it, whatever the user has set.
+        patience_seconds=min(_LOADING_STOP_SECONDS, settings.engine.shutdown_timeout_seconds),
+    )
 
 
 def start_cache_server(layout: Layout) -> int:
     """Supervise `lmcache server …` for the life of the container."""
+    _end_on_sigterm()
     try:
         settings = layout.settings()
         report = layout.report()
         argv = layout.cache_server_argv()
         if not argv:
             raise Refusal("SettingsInvalid", "the cache is off, so there is no cache server to start")
+        prepare(settings, report)
         check_same_gpus(report.gpus, visible_gpus() if report.gpus else None, exclusive=False)
         locate(argv[0])
     except Refusal as refusal:
         return _refuse(layout, "cache-server", refusal)
     return Supervisor(layout, settings, argv).run()
+
+
+def _end_on_sigterm() -> None:
+    """Until the program runs: as pid 1 this process would not be ended by a signal that it has no handler for."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
 
 
 def _known_registrations(port: int) -> list[str]:
