@@ -140,19 +140,77 @@ def test_without_the_cache_nothing_depends_on_n(settings: ServeSettings, report:
     assert value_of(flags.engine_argv(fixed, report), "--max-num-batched-tokens") == "8192"
 
 
-@pytest.mark.parametrize(("value", "fits"), [(783, False), (784, True), (1000, True), (1567, True), (1568, False)])
-def test_a_fixed_figure_must_hold_one_block_and_less_than_two(
-    settings: ServeSettings, report: ProbeReport, value: int, fits: bool
+@pytest.mark.parametrize(
+    ("lmcache", "value", "fits"),
+    [
+        ("0.5.3", 783, False), ("0.5.3", 784, True), ("0.5.3", 1567, True), ("0.5.3", 1568, False),
+        ("0.5.4", 783, False), ("0.5.4", 784, True), ("0.5.4", 1568, True), ("0.5.6", 8192, True),
+        ("0.5.6", 783, False), ("0.5.7rc2", 16384, True), ("0.4.7", 1568, False),
+    ],
+)  # fmt: skip
+def test_a_fixed_figure_follows_the_rule_of_the_release(
+    settings: ServeSettings, report: ProbeReport, lmcache: str, value: int, fits: bool
+) -> None:
+    fixed = replace(settings, engine=replace(settings.engine, tokens_per_step=TokensPerStep("Fixed", value)))
+    found = replace(report, versions=replace(report.versions, lmcache=lmcache))
+    if fits:
+        assert value_of(flags.engine_argv(fixed, found), "--max-num-batched-tokens") == str(value)
+        return
+    with pytest.raises(Refusal, match=rf"maxNumBatchedTokens.value is {value}, but .* N is 784: LMCache") as refused:
+        flags.engine_argv(fixed, found)
+    assert refused.value.code == "FixedTokensOutOfRange"
+    assert ("before 0.5.4" in refused.value.message) is (value > 784)
+    assert refused.value.hint == (
+        "Choose a value from 784 to 1567 in spec.engine.vllm.maxNumBatchedTokens, or the policy TwoBlocksMinusOne."
+    )
+
+
+@pytest.mark.parametrize(("value", "fits"), [(783, False), (784, True), (1568, True)])
+def test_without_a_known_release_only_the_rule_of_all_is_applied(
+    settings: ServeSettings, value: int, fits: bool
 ) -> None:
     fixed = replace(settings, engine=replace(settings.engine, tokens_per_step=TokensPerStep("Fixed", value)))
     if fits:
-        assert value_of(flags.engine_argv(fixed, report), "--max-num-batched-tokens") == str(value)
-        return
-    with pytest.raises(Refusal, match=r"784") as refused:
-        flags.engine_argv(fixed, report)
-    assert refused.value.code == "FixedTokensOutOfRange"
-    assert "spec.engine.vllm.maxNumBatchedTokens" in refused.value.hint
-    assert "1567" in refused.value.hint
+        assert flags.tokens_per_step(fixed, 784) == value
+    else:
+        with pytest.raises(Refusal):
+            flags.tokens_per_step(fixed, 784)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (TokensPerStep("TwoBlocksMinusOne"), "2N-1 with N = 784: one whole block a step, 783 tokens are left for"),
+        (TokensPerStep("OneBlock"), "N with N = 784: one whole block a step, nothing is left for decoding"),
+        (TokensPerStep("Fixed", 1000), "fixed with N = 784: one whole block a step, 216 tokens are left"),
+        (TokensPerStep("Fixed", 1567), "fixed with N = 784: one whole block a step, 783 tokens are left"),
+        (TokensPerStep("Fixed", 1568), "fixed by the resource: 2 blocks of 784 a step, one state kept of them"),
+    ],
+)
+def test_the_figure_of_a_step_has_its_reason(
+    settings: ServeSettings, report: ProbeReport, steps: TokensPerStep, words: str
+) -> None:
+    given = replace(settings, engine=replace(settings.engine, tokens_per_step=steps))
+    entries = {flag.name: flag for flag in flags.engine_flags(given, report)}
+    assert entries["--max-num-batched-tokens"].reason.startswith(words)
+    plain = replace(given, cache=CacheSettings(enabled=False))
+    unbound = [flag for flag in flags.engine_flags(plain, report) if flag.name == "--max-num-batched-tokens"]
+    assert [flag.reason for flag in unbound] == (
+        ["as the resource says; without the cache nothing ties it to N"] if steps.policy == "Fixed" else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [(TokensPerStep("Fixed"), "policy Fixed needs a value"), (TokensPerStep("Half"), "unknown policy 'Half'")],
+)
+def test_a_policy_that_cannot_be_is_refused(
+    settings: ServeSettings, report: ProbeReport, steps: TokensPerStep, words: str
+) -> None:
+    given = replace(settings, engine=replace(settings.engine, tokens_per_step=steps))
+    with pytest.raises(Refusal, match=words) as refused:
+        flags.engine_argv(given, report)
+    assert refused.value.code == "SettingsInvalid"
 
 
 def test_one_block(settings: ServeSettings, report: ProbeReport) -> None:

@@ -1,27 +1,23 @@
-"""`qcs plan`: from a file, a `config.json` or a model id to a plan, and a plan as text or JSON."""
+"""`qcs plan`: from a file, a `config.json` or a model id to a plan; `plan_output` prints it."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qwen_cached_serve.api.quantity import format_bytes, format_bytes_up
 from qwen_cached_serve.api.v1alpha1 import API_VERSION, KIND
 from qwen_cached_serve.api.validate import InvalidResource, parse
 from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.core.accelerators import UnknownGpuError, capability_of
+from qwen_cached_serve.core.accelerators import UnknownGpuError, capability_of, typical_gpu
 from qwen_cached_serve.core.budget import BudgetError
-from qwen_cached_serve.core.catalogue import known_models, lookup
+from qwen_cached_serve.core.catalogue import known_models, lookup, refusal
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.geometry import Geometry, GeometryError, geometry_from_config
 from qwen_cached_serve.core.plan import Environment, Plan, plan_resource
 from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
-from qwen_cached_serve.inpod.flags import Flag
-from qwen_cached_serve.inpod.redact import redact_arguments
+from qwen_cached_serve.inpod.profiles import load_profiles, parse_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +29,17 @@ class Options:
     tensor_parallel_size: int | None = None
     kv_cache_dtype: str | None = None
     ssm_dtype: str | None = None
+    conv_dtype: str | None = None
     speculative_method: str | None = None
     speculative_tokens: int | None = None
     block_size: int | None = None
     attention_backend: str | None = None
+    gdn_prefill_backend: str | None = None
     accelerator: str | None = None
     gpu: str | None = None
     l1_size: str | None = None
     max_model_len: int | None = None
+    max_num_seqs: int | None = None
     vllm: str | None = None
     lmcache: str | None = None
 
@@ -48,14 +47,18 @@ class Options:
 SHAPING = {
     "tensor_parallel_size": "--tp",
     "kv_cache_dtype": "--kv-cache-dtype",
-    "ssm_dtype": "--ssm-dtype",
+    "ssm_dtype": "--mamba-ssm-cache-dtype",
+    "conv_dtype": "--mamba-cache-dtype",
+    "speculative_method": "--speculative-method",
     "speculative_tokens": "--speculative-tokens",
     "block_size": "--block-size",
     "attention_backend": "--attention-backend",
+    "gdn_prefill_backend": "--gdn-prefill-backend",
     "accelerator": "--accelerator",
     "l1_size": "--l1-size",
     "max_model_len": "--max-model-len",
-    "model": "--model",
+    "max_num_seqs": "--max-num-seqs",
+    "model": "MODEL",
 }
 """Options that make a resource; with a file its spec says these."""
 
@@ -67,6 +70,25 @@ class Planned:
     name: str
     resolved: Resolved
     plan: Plan
+
+
+def target(word: str | None, file: str | None, model: str | None) -> tuple[str | None, str | None]:
+    """Tell what the positional word means: returns the file and the model to plan, one of them None.
+
+    A hub id is `owner/name`, so what ends like a resource file, is `-`, or exists as a file is a file.
+
+    Raises:
+        CliError: more than one thing to plan.
+
+    """
+    if word is not None:
+        is_file = word == "-" or word.endswith((".yaml", ".yml", ".json")) or Path(word).is_file()
+        if (file if is_file else model) is not None:
+            raise CliError(f"{word}: given twice; name one {'file' if is_file else 'model'}")
+        file, model = (word, model) if is_file else (file, word)
+    if file is not None and model is not None:
+        raise CliError(f"{model}: with a file (-f {file}), its spec names the model")
+    return file, model
 
 
 def plan_documents(documents: list[Any], options: Options, defaults: OperatorDefaults) -> list[Planned]:
@@ -91,12 +113,18 @@ def plan_options(options: Options, defaults: OperatorDefaults) -> Planned:
 
     """
     if not options.config and not options.model:
-        raise CliError("nothing to plan: give a FILE, --model ID or --config config.json")
+        raise CliError("nothing to plan: give a MODEL (hub id), --config config.json or -f FILE")
     if options.model and not options.config and lookup(options.model) is None:
-        known = ", ".join(known_models())
-        raise CliError(f"--model {options.model}: not in the catalogue ({known}); give its --config config.json")
+        raise CliError(f"{options.model}: {_unknown(options.model)}")
     geometry = _geometry(options.config) if options.config else None
     return _plan(_document(options), options, defaults, geometry)
+
+
+def _unknown(model: str) -> str:
+    reason = refusal(model)
+    if reason:
+        return f"not predicted: {reason}"
+    return f"not in the catalogue ({', '.join(known_models())}); give its config.json by --config"
 
 
 def _document(options: Options) -> dict[str, Any]:
@@ -106,9 +134,13 @@ def _document(options: Options) -> dict[str, Any]:
         "mambaSsmCacheDtype": options.ssm_dtype,
         "blockSize": options.block_size,
         "attentionBackend": options.attention_backend,
+        "maxNumSeqs": options.max_num_seqs,
     }
     if options.speculative_tokens:
         vllm["speculative"] = {"method": options.speculative_method or "mtp", "tokens": options.speculative_tokens}
+    # These have no field of their own: they are passed on as written, and the prediction reads them there.
+    passed_on = {"--mamba-cache-dtype": options.conv_dtype, "--gdn-prefill-backend": options.gdn_prefill_backend}
+    extra = [argument for flag, value in passed_on.items() if value for argument in (flag, value)]
     accelerator: dict[str, Any] = {"type": options.accelerator.upper() if options.accelerator else None}
     if options.tensor_parallel_size is not None:
         vllm["tensorParallelSize"] = options.tensor_parallel_size
@@ -120,7 +152,7 @@ def _document(options: Options) -> dict[str, Any]:
         "metadata": {"name": "plan", "namespace": "default"},
         "spec": {
             "model": {"name": name, "maxModelLen": options.max_model_len},
-            "engine": {"accelerator": accelerator, "vllm": vllm},
+            "engine": {"accelerator": accelerator, "vllm": vllm, "extraArgs": extra or None},
             "cache": {"l1": {"size": options.l1_size or "100Gi"}},
         },
     }
@@ -134,15 +166,21 @@ def _geometry(config: str) -> Geometry:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CliError(f"--config {path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CliError(f"--config {path}: not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise CliError(f"--config {path}: expected a JSON object, the model's config.json")
     try:
-        return geometry_from_config(data if isinstance(data, dict) else {})
+        return geometry_from_config(data)
     except GeometryError as error:
         raise CliError(f"--config {path}: {error}") from error
 
 
 def _plan(document: Any, options: Options, defaults: OperatorDefaults, geometry: Geometry | None) -> Planned:
+    for flag, version in (("--vllm", options.vllm), ("--lmcache", options.lmcache)):
+        if version is not None and parse_version(version) is None:
+            advised = load_profiles().advised_pair
+            raise CliError(f"{flag} {version}: not a release number; write it as in {advised}")
     try:
         capability = capability_of(options.gpu) if options.gpu else None
         resolved = resolve(parse(document), defaults)
@@ -150,126 +188,6 @@ def _plan(document: Any, options: Options, defaults: OperatorDefaults, geometry:
         raise CliError("\n".join(str(problem) for problem in error.problems)) from error
     except (ResolveError, BudgetError, UnknownGpuError) as error:
         raise CliError(str(error)) from error
-    environment = Environment(options.vllm, options.lmcache, capability)
+    gpu = typical_gpu(options.gpu) if options.gpu else None
+    environment = Environment(options.vllm, options.lmcache, capability, gpu=gpu)
     return Planned(resolved.name, resolved, plan_resource(resolved, environment, geometry))
-
-
-def as_json(planned: Planned) -> dict[str, Any]:
-    """A plan as data; names are camelCase, sizes bytes, block sizes tokens."""
-    plan, predicted = planned.plan, planned.plan.predicted
-    data: dict[str, Any] = {
-        "name": planned.name,
-        "namespace": planned.resolved.namespace,
-        "model": plan.settings.model,
-        "image": planned.resolved.image,
-        "versions": {"vllm": plan.vllm_version, "lmcache": plan.lmcache_version},
-        "blockSize": predicted.block_size if predicted else None,
-        "chunkSize": plan.chunk_size,
-        "maxNumBatchedTokens": plan.tokens_per_step,
-        "engine": _command("vllm serve", plan.engine),
-        "cacheServer": _command("lmcache server", plan.cache_server) if plan.cache_server else None,
-        "memory": _memory(plan),
-        "l1Tokens": plan.l1_tokens,
-        "problem": plan.problem,
-        "warnings": list(plan.warnings),
-    }
-    if predicted:
-        data["prediction"] = {
-            "kernelBlock": predicted.kernel_block_size,
-            "granularity": predicted.granularity,
-            "stateBytes": predicted.state_bytes,
-            "tokenBytes": predicted.token_bytes,
-            "pageBytes": predicted.page_bytes,
-            "paddingBytes": predicted.padding_bytes,
-            "attentionBackend": predicted.attention_backend,
-            "explanation": list(predicted.explanation),
-        }
-    return data
-
-
-def _command(program: str, flags: tuple[Flag, ...]) -> dict[str, Any] | None:
-    if not flags:
-        return None
-    return {
-        "argv": [*program.split(), *_shown(flags)],
-        "flags": [
-            {"name": flag.name, "values": _values(flag), "reason": flag.reason, "source": flag.source} for flag in flags
-        ],
-    }
-
-
-def _values(flag: Flag) -> list[str]:
-    return redact_arguments([flag.name, *flag.values])[1:] if flag.name else redact_arguments(flag.values)
-
-
-def _shown(flags: tuple[Flag, ...]) -> list[str]:
-    return redact_arguments([argument for flag in flags for argument in flag.argv()])
-
-
-def _memory(plan: Plan) -> dict[str, Any] | None:
-    budget = plan.budget
-    if budget is None:
-        return None
-    return {
-        "engine": {"requests": dict(budget.engine.requests), "limits": dict(budget.engine.limits)},
-        "cacheServer": {"requests": dict(budget.cache_server.requests), "limits": dict(budget.cache_server.limits)}
-        if budget.cache_server
-        else None,
-        "sharedMemoryBytes": budget.shm_bytes,
-        "podBytes": budget.pod_memory_bytes,
-    }
-
-
-def as_text(planned: Planned) -> Iterator[str]:
-    """A plan as lines for people."""
-    plan, predicted = planned.plan, planned.plan.predicted
-    yield f"{planned.name}: {plan.settings.model}, vLLM {plan.vllm_version}, LMCache {plan.lmcache_version}"
-    if predicted:
-        kernel = f"kernel block {predicted.kernel_block_size}, {predicted.attention_backend}"
-        yield f"  block size N      {predicted.block_size} tokens (predicted; {kernel}; the probe decides)"
-    if plan.chunk_size:
-        yield f"  chunk size        {plan.chunk_size} tokens"
-    if plan.tokens_per_step:
-        yield f"  tokens per step   {plan.tokens_per_step}"
-    yield from _memory_lines(plan)
-    if plan.problem:
-        yield f"  problem           {plan.problem}"
-    for warning in plan.warnings:
-        yield f"  note              {warning}"
-    if predicted:
-        yield "why this N"
-        yield from (f"  {line}" for line in predicted.explanation)
-    for program, flags in (("vllm serve", plan.engine), ("lmcache server", plan.cache_server)):
-        if flags:
-            yield program
-            yield from _flag_lines(flags)
-    if plan.engine:
-        yield "command lines"
-        yield "  " + shlex.join(["vllm", "serve", *_shown(plan.engine)])
-    if plan.cache_server:
-        yield "  " + shlex.join(["lmcache", "server", *_shown(plan.cache_server)])
-
-
-def _memory_lines(plan: Plan) -> Iterator[str]:
-    budget = plan.budget
-    if budget is None:
-        return
-    parts = [f"engine {budget.engine.requests['memory']} (limit {budget.engine.limits['memory']})"]
-    if budget.cache_server:
-        parts.append(f"cache server {budget.cache_server.requests['memory']}")
-    parts.append(f"shared memory {format_bytes(budget.shm_bytes)} of the engine's")
-    yield f"  memory            {', '.join(parts)}; pod {format_bytes_up(budget.pod_memory_bytes)}"
-    if plan.l1_tokens:
-        size = format_bytes(plan.settings.cache.l1_size_bytes)
-        yield f"  L1                {size}, about {plan.l1_tokens:,} tokens of prompts"
-
-
-def _flag_lines(flags: tuple[Flag, ...]) -> Iterator[str]:
-    rows = [(" ".join([flag.name, *_values(flag)]).strip(), flag.reason) for flag in flags]
-    width = max(len(text) for text, _ in rows if len(text) <= 44)
-    for text, reason in rows:
-        if len(text) <= width:
-            yield f"  {text:<{width}}  {reason}"
-        else:
-            yield f"  {text}"
-            yield f"  {'':<{width}}  {reason}"

@@ -16,6 +16,8 @@ from qwen_cached_serve.core.geometry import Geometry, geometry_from_config
 
 _WEIGHT_FORMATS = ("-FP8", "-GPTQ-Int4", "-AWQ", "-NVFP4")
 """Suffixes of quantised re-releases: other weights, the same dimensions."""
+_KV_UNKNOWN = ("-NVFP4",)
+"""Those whose exporter (ModelOpt) usually ships a quantised KV scheme as well: only the real file tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,17 @@ class CatalogueEntry:
     """`Confirmed`, or `Assumed` with the reason in `note`."""
     parameters_billion: float
     note: str = ""
+    kv_dtype_known: bool = True
+    """Whether `--kv-cache-dtype auto` is the model's dtype; a re-release can bring a KV scheme of its own."""
 
 
 def lookup(model: str) -> CatalogueEntry | None:
     """Find a hub id, also with the suffix of a quantised re-release; None when it is not known."""
     data = _data()
     base, suffix = model, ""
-    for known in _WEIGHT_FORMATS:
-        if model.endswith(known):
-            base, suffix = model.removesuffix(known), known
+    for ending in _WEIGHT_FORMATS:
+        if model.endswith(ending):
+            base, suffix = model.removesuffix(ending), ending
             break
     name = data["models"].get(model) or data["models"].get(base)
     if name is None:
@@ -50,7 +54,14 @@ def lookup(model: str) -> CatalogueEntry | None:
     if suffix and model not in data["models"]:
         confidence = "Assumed"
         note = f"dimensions of {base} taken; a quantised checkpoint may also change the KV dtype and with it N"
-    return CatalogueEntry(model, geometry, confidence, float(shape["parameters_billion"]), note)
+    plain_kv = suffix not in _KV_UNKNOWN
+    return CatalogueEntry(model, geometry, confidence, float(shape["parameters_billion"]), note, plain_kv)
+
+
+def refusal(model: str) -> str | None:
+    """Say why a well-known model is not one of these; None for all others."""
+    words: str | None = _data()["refused"].get(model)
+    return words
 
 
 def known_models() -> tuple[str, ...]:

@@ -39,8 +39,11 @@ class Geometry:
     linear_layers: int
     attention_layers: int
     max_position_embeddings: int
+    mtp_layers: int = 0
+    """Layers for multi-token prediction, used when drafting with them is on; each is one full-attention layer."""
     checkpoint_kv_dtype: str | None = None
-    """What the checkpoint's quantisation scheme makes of `--kv-cache-dtype auto`; None = the model's dtype."""
+    """What the checkpoint's quantisation scheme makes of `--kv-cache-dtype auto`; None = the model's dtype. A scheme
+    that is not known stands here in its own words, which no KV dtype matches."""
 
     @property
     def layers(self) -> int:
@@ -60,9 +63,7 @@ def geometry_from_config(config: Mapping[str, Any]) -> Geometry:
     if not isinstance(text, Mapping):
         raise GeometryError("text_config: expected an object")
     linear, attention = _layer_counts(text)
-    model_dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or "bfloat16")
-    if model_dtype not in DTYPE_BYTES:
-        raise GeometryError(f"dtype: {model_dtype!r} is not one of {', '.join(sorted(DTYPE_BYTES))}")
+    model_dtype = _dtype("dtype", text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or "bfloat16")
     return Geometry(
         architecture=architecture,
         attention_heads=_positive(text, "num_attention_heads"),
@@ -75,10 +76,11 @@ def geometry_from_config(config: Mapping[str, Any]) -> Geometry:
         conv_kernel=_positive(text, "linear_conv_kernel_dim"),
         model_dtype=model_dtype,
         # vLLM's config class for this family puts the checkpoint's mamba_ssm_dtype in the place of `auto`.
-        ssm_dtype=str(text.get("mamba_ssm_dtype") or "float32"),
+        ssm_dtype=_dtype("text_config.mamba_ssm_dtype", text.get("mamba_ssm_dtype") or "float32"),
         linear_layers=linear,
         attention_layers=attention,
         max_position_embeddings=_positive(text, "max_position_embeddings"),
+        mtp_layers=_positive(text, "mtp_num_hidden_layers") if text.get("mtp_num_hidden_layers") else 0,
         checkpoint_kv_dtype=_checkpoint_kv_dtype(config),
     )
 
@@ -94,6 +96,14 @@ def _architecture(config: Mapping[str, Any]) -> str:
             f"architectures: {name} has another cache layout than the Qwen3.5 family, so its block size cannot be "
             f"predicted; supported: {', '.join(supported)}"
         )
+    return name
+
+
+def _dtype(key: str, value: Any) -> str:
+    # `torch.bfloat16` is what some exporters write.
+    name = str(value).removeprefix("torch.")
+    if name not in DTYPE_BYTES:
+        raise GeometryError(f"{key}: {name!r} is not one of {', '.join(sorted(DTYPE_BYTES))}")
     return name
 
 
@@ -126,14 +136,26 @@ def _layer_counts(text: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _checkpoint_kv_dtype(config: Mapping[str, Any]) -> str | None:
-    """Find a quantised KV scheme that the checkpoint ships (compressed-tensors or ModelOpt spelling)."""
+    """Find a quantised KV scheme that the checkpoint ships (compressed-tensors or ModelOpt spelling).
+
+    As vLLM reads it: `utils/torch_utils.py get_kv_cache_quant_algo_string` for ModelOpt, and for compressed-tensors
+    `layers/attention/attention.py`, where any `kv_cache_scheme` means fp8 and other than 8-bit floats are refused.
+    """
     quantization = config.get("quantization_config")
     if not isinstance(quantization, Mapping):
         return None
-    algorithm = quantization.get("kv_cache_quant_algo")
-    if isinstance(algorithm, str):
-        return algorithm.lower()
-    scheme = quantization.get("kv_cache_scheme")
-    if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
-        return "fp8"
+    inner = quantization.get("quantization")
+    for place in (inner, quantization) if isinstance(inner, Mapping) else (quantization,):
+        for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
+            if place.get(key):
+                return _scheme(place[key])
     return None
+
+
+def _scheme(scheme: Any) -> str:
+    if isinstance(scheme, Mapping):
+        bits, kind = scheme.get("num_bits"), scheme.get("type")
+        if kind == "float" and bits == 8 and not scheme.get("dynamic"):
+            return "fp8"
+        return "nvfp4" if kind == "float" and bits == 4 else f"a scheme of {bits} bits ({kind})"
+    return str(scheme).lower()

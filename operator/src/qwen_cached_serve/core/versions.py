@@ -27,3 +27,13 @@ def release_of_image(image: str) -> Release | None:
     name = image.split("@", 1)[0].rsplit("/", 1)[-1]
     _, colon, tag = name.partition(":")
     return parse_release(tag) if colon else None
+
+
+_CUDA = re.compile(r"(?:^|-)cu(\d\d)\d(?:-|$)")
+
+
+def cuda_of_image(image: str) -> int | None:
+    """Read the major CUDA version from an image's tag (`v0.33.0-cu129`); None when the tag does not tell."""
+    name = image.split("@", 1)[0].rsplit("/", 1)[-1]
+    found = _CUDA.search(name.partition(":")[2])
+    return int(found.group(1)) if found else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .facts import ProbeReport, ServeSettings
-from .flag import LOOPBACK, Flag, verbatim
-from .profiles import Profiles, load_profiles
+from .flag import LOOPBACK, Flag, to_json, verbatim
+from .namespaces import adapter, checked_identity
+from .profiles import LMCacheProfile, Profiles, load_profiles
 from .refusal import Refusal
 
 _GIB = 1 << 30
@@ -24,10 +25,8 @@ def cache_server_flags(settings: ServeSettings, report: ProbeReport, profiles: P
     flags = [
         Flag("--host", (LOOPBACK,), loopback, "rule"),
         Flag("--port", (str(ports.cache_server),), "where the engine's connector looks for it", "rule"),
-        Flag("--http-host", (LOOPBACK,), loopback + " and the read-only relay", "rule"),
-        Flag(
-            "--http-port", (str(ports.cache_server_http),), "where the relay and the start-up gate look for it", "rule"
-        ),
+        Flag("--http-host", (LOOPBACK,), _http_host_reason(loopback, profile), "rule"),
+        Flag("--http-port", (str(ports.cache_server_http),), _http_port_reason(profile), "rule"),
         Flag(
             "--chunk-size",
             (str(chunk),),
@@ -53,7 +52,26 @@ def cache_server_flags(settings: ServeSettings, report: ProbeReport, profiles: P
         why = "one worker thread per tensor-parallel rank; with one thread ranks wait for each other (LMCache#4247)"
         value = str(settings.engine.tensor_parallel_size)
         flags.append(Flag("--max-gpu-workers", (value,), why, "spec.engine.vllm.tensorParallelSize"))
+    if settings.cache.l2:
+        identity = checked_identity(report)
+        why = "a namespace of the compatibility identity's own: no other engine's entries can be read there"
+        flags += [Flag("--l2-adapter", (to_json(adapter(tier, identity)),), why, "spec.cache.l2")
+                  for tier in settings.cache.l2]  # fmt: skip
     return flags + verbatim(settings.cache.extra_args, settings.cache.unsupported_args, "spec.cache", "cacheServerArgs")
+
+
+def _http_host_reason(loopback: str, profile: LMCacheProfile) -> str:
+    reason = f"{loopback} and the read-only relay"
+    if profile.http_host_default != LOOPBACK:
+        reason += f"; this release would listen on {profile.http_host_default}"
+    return reason
+
+
+def _http_port_reason(profile: LMCacheProfile) -> str:
+    reason = "where the relay and the start-up gate look for it"
+    if profile.prometheus_port == "Ignored":
+        reason += "; metrics are here too, nothing listens on a port of their own"
+    return reason
 
 
 def _gib(size: int) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .facts import ProbeReport, ServeSettings
+from .facts import Gpu, ProbeReport, ServeSettings
 from .flag import LOOPBACK, Flag, to_json, tokens_per_step, verbatim
-from .profiles import Profiles, load_profiles
+from .profiles import Profiles, VllmProfile, load_profiles
 from .refusal import Refusal
 
 _GIB = 1 << 30
@@ -42,10 +42,15 @@ def engine_flags(settings: ServeSettings, report: ProbeReport, profiles: Profile
                 "probe",
             ),
         )
-    tokens = tokens_per_step(settings, report.block_size)
+    tokens = tokens_per_step(settings, report.block_size, profiles.for_lmcache(report.versions.lmcache))
     flags += _step_flags(settings, report, tokens, profiles)
     flags += _serving_flags(settings)
-    return flags + verbatim(settings.engine.extra_args, settings.engine.unsupported_args, "spec.engine", "engineArgs")
+    return flags + own_arguments(settings)
+
+
+def own_arguments(settings: ServeSettings) -> list[Flag]:
+    """The user's own arguments, for probe and engine alike."""
+    return verbatim(settings.engine.extra_args, settings.engine.unsupported_args, "spec.engine", "engineArgs")
 
 
 def shaping_flags(settings: ServeSettings, vllm: str, lmcache: str, profiles: Profiles) -> list[Flag]:
@@ -143,11 +148,7 @@ def _step_flags(settings: ServeSettings, report: ProbeReport, tokens: int | None
     engine = settings.engine
     flags = []
     if tokens is not None:
-        policy = engine.tokens_per_step.policy
-        figure = {"TwoBlocksMinusOne": "2N-1", "OneBlock": "N"}.get(policy, "fixed")
-        why = f"{figure} with N = {report.block_size}: one whole block a step, the rest is left for decoding"
-        if not settings.cache.enabled:
-            why = "as the resource says; without the cache nothing ties it to N"
+        why = _step_reason(settings, report.block_size, tokens)
         flags.append(Flag("--max-num-batched-tokens", (str(tokens),), why, "spec.engine.vllm.maxNumBatchedTokens"))
     if engine.max_num_seqs is not None:
         if tokens is not None and engine.max_num_seqs > tokens:
@@ -165,17 +166,35 @@ def _step_flags(settings: ServeSettings, report: ProbeReport, tokens: int | None
     return flags
 
 
+def _step_reason(settings: ServeSettings, block_size: int, tokens: int) -> str:
+    if not settings.cache.enabled:
+        return "as the resource says; without the cache nothing ties it to N"
+    if tokens >= 2 * block_size:
+        return f"fixed by the resource: {tokens // block_size} blocks of {block_size} a step, one state kept of them"
+    figure = {"TwoBlocksMinusOne": "2N-1", "OneBlock": "N"}.get(settings.engine.tokens_per_step.policy, "fixed")
+    rest = tokens - block_size
+    left = f"{rest} tokens are left for decoding" if rest else "nothing is left for decoding, so prefill waits for it"
+    return f"{figure} with N = {block_size}: one whole block a step, {left}"
+
+
 def _default_max_num_seqs(settings: ServeSettings, report: ProbeReport, profiles: Profiles) -> int:
     """vLLM's own default (`EngineArgs.get_batch_defaults`); the larger one when the GPU's memory is not known."""
     ranks = settings.engine.tensor_parallel_size
     if settings.engine.accelerator == "CPU":
         default = profiles.max_num_seqs_cpu_per_rank * ranks
-    elif report.gpus and (report.gpus[0].memory_bytes < 70 * _GIB or "a100" in report.gpus[0].name.lower()):
+    elif report.gpus and _small(report.gpus[0], profiles.for_vllm(report.versions.vllm)):
         default = profiles.max_num_seqs_gpu
     else:
         default = profiles.max_num_seqs_gpu_70gib
     throughput = any("throughput" in argument for argument in settings.engine.extra_args)
     return default * 2 if throughput else default
+
+
+def _small(gpu: Gpu, profile: VllmProfile) -> bool:
+    """Tell whether vLLM gives this GPU the defaults of a small one."""
+    if gpu.memory_bytes >= 160 * _GIB:
+        return False
+    return gpu.memory_bytes < 70 * _GIB or "a100" in gpu.name.lower() or gpu.capability in profile.small_capabilities
 
 
 def _serving_flags(settings: ServeSettings) -> list[Flag]:

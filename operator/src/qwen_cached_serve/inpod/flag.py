@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .facts import ServeSettings
+from .profiles import LMCacheProfile
 from .refusal import Refusal
 
 LOOPBACK = "127.0.0.1"
@@ -37,13 +38,15 @@ class Flag:
         return [self.name, *self.values] if self.name else list(self.values)
 
 
-def tokens_per_step(settings: ServeSettings, block_size: int) -> int | None:
+def tokens_per_step(settings: ServeSettings, block_size: int, lmcache: LMCacheProfile | None = None) -> int | None:
     """Value of `--max-num-batched-tokens` for N = `block_size`; None leaves it to the engine.
 
-    Without the cache nothing ties the figure to N, so only a `Fixed` value is passed on.
+    Without the cache nothing ties the figure to N, so only a `Fixed` value is passed on. With it the figure lies in
+    [N, 2N), except that a `Fixed` one may be larger where LMCache's release allows it. Without a profile (the release
+    is not known) only the rule of every release is applied.
 
     Raises:
-        Refusal: FixedTokensOutOfRange, a `Fixed` value outside [N, 2N) with the cache on.
+        Refusal: FixedTokensOutOfRange, a `Fixed` value that LMCache would refuse.
 
     """
     policy = settings.engine.tokens_per_step
@@ -54,14 +57,8 @@ def tokens_per_step(settings: ServeSettings, block_size: int) -> int | None:
                 "maxNumBatchedTokens: policy Fixed needs a value",
                 "Set spec.engine.vllm.maxNumBatchedTokens.value.",
             )
-        if settings.cache.enabled and not block_size <= policy.value < 2 * block_size:
-            raise Refusal(
-                "FixedTokensOutOfRange",
-                f"maxNumBatchedTokens.value is {policy.value}, but the unified block size N is {block_size}: LMCache "
-                "needs a whole block in every step, and a step of two blocks or more keeps only the last one's state",
-                f"Choose a value from {block_size} to {2 * block_size - 1} in spec.engine.vllm.maxNumBatchedTokens, "
-                f"or the policy TwoBlocksMinusOne.",
-            )
+        if settings.cache.enabled:
+            _check_fixed(policy.value, block_size, lmcache)
         return policy.value
     if not settings.cache.enabled:
         return None
@@ -70,6 +67,25 @@ def tokens_per_step(settings: ServeSettings, block_size: int) -> int | None:
     if policy.policy == "TwoBlocksMinusOne":
         return 2 * block_size - 1
     raise Refusal("SettingsInvalid", f"maxNumBatchedTokens: unknown policy {policy.policy!r}")
+
+
+def _check_fixed(value: int, block_size: int, lmcache: LMCacheProfile | None) -> None:
+    advice = (
+        f"Choose a value from {block_size} to {2 * block_size - 1} in spec.engine.vllm.maxNumBatchedTokens, "
+        f"or the policy TwoBlocksMinusOne."
+    )
+    found = f"maxNumBatchedTokens.value is {value}, but the unified block size N is {block_size}"
+    if value < block_size:
+        raise Refusal(
+            "FixedTokensOutOfRange", f"{found}: LMCache demands that a step can hold a whole block of N tokens", advice
+        )
+    if lmcache is not None and lmcache.tokens_per_step == "OneBlockOnly" and value >= 2 * block_size:
+        raise Refusal(
+            "FixedTokensOutOfRange",
+            f"{found}: LMCache before 0.5.4 demands that a step holds less than two blocks, since it keeps only the "
+            "last one's state",
+            advice,
+        )
 
 
 def verbatim(extra: Sequence[str], unsupported: Sequence[str], field: str, unsupported_name: str) -> list[Flag]:

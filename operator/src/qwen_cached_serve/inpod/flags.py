@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .cache_server_flags import REAP_SECONDS, cache_server_flags
-from .engine_flags import HEARTBEAT_SECONDS, MESSAGE_TIMEOUT_SECONDS, engine_flags, shaping_flags
+from .engine_flags import HEARTBEAT_SECONDS, MESSAGE_TIMEOUT_SECONDS, engine_flags, own_arguments, shaping_flags
 from .facts import ProbeReport, ServeSettings
-from .flag import Flag, tokens_per_step, verbatim
+from .flag import Flag, tokens_per_step
 from .profiles import Profiles, load_profiles
 from .reserved import (
     FIRST_ITEM_PATTERN,
@@ -71,8 +71,7 @@ def probe_argv(settings: ServeSettings, vllm: str, lmcache: str, profiles: Profi
     `vllm` and `lmcache` are the versions in the image.
     """
     flags = shaping_flags(settings, vllm, lmcache, profiles or load_profiles())
-    flags += verbatim(settings.engine.extra_args, settings.engine.unsupported_args, "spec.engine", "engineArgs")
-    return ["vllm", "serve", *_argv(flags)]
+    return ["vllm", "serve", *_argv([*flags, *own_arguments(settings)])]
 
 
 def _argv(flags: Iterable[Flag]) -> list[str]:

@@ -1,9 +1,9 @@
 """What differs between releases of vLLM and LMCache, read from `vllm-profiles.json` and `lmcache-profiles.json`.
 
-A profile holds from its `since` release on, until the next one begins; a version newer than the newest profile, or
-one that cannot be read, gets the newest profile and a note. Pre-releases behave like the release they lead to
-(0.5.7rc2 as 0.5.7) but sort before it when compared with a minimum. Source of the data: release notes and the sources
-of the releases named there.
+A row says what a release changed; what it does not name holds on from the rows before it. A version newer than the
+newest reviewed one, older than the oldest, or one that cannot be read, gets the nearest profile and a note.
+Pre-releases behave like the release they lead to (0.5.7rc2 as 0.5.7) but sort before it when compared with a minimum.
+Source of the data: the programs' own wheels; `tools/release_facts.py` reads them again, a test compares.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ _VERSION = re.compile(
     r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?(?:[-_.]?post\d*)?([-_.]?dev\d*)?(?:\+.*)?",
     re.IGNORECASE,
 )
-_NEWEST_REVIEWED = {"vllm": (0, 33), "lmcache": (0, 5, 7)}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,13 +43,28 @@ def parse_version(text: str) -> Version | None:
 
 @dataclass(frozen=True, slots=True)
 class VllmProfile:
-    """How one range of vLLM releases takes its flags."""
+    """How one range of vLLM releases takes its flags and rounds N; block sizes are tokens."""
 
     since: str
     mamba_cache_mode_flag: bool
     """`--mamba-cache-mode align` must be given; from 0.33 it is a deprecated no-op."""
     retention_flag: bool
     """`--prefix-cache-retention-interval` exists (0.29) and its default keeps almost no prefixes."""
+    small_capabilities: tuple[str, ...]
+    """Compute capabilities that get a small GPU's default of sequences whatever their memory (0.33: GB10)."""
+    flash_attention_float32_state_blocks: tuple[int, ...]
+    """The only blocks FLASH_ATTN takes on a hybrid model with a float32 state; empty = every multiple of 16."""
+    flash_attention_blackwell_block: int
+    """The only block FLASH_ATTN takes on SM10x with heads of 256 and plain KV (FlashAttention 4); 0 = no such rule."""
+    flashinfer_large_blocks: bool
+    """FLASHINFER takes 128 to 1,024 on SM10x too, where TensorRT-LLM's kernels can be used."""
+    cpu_kernel_block: int
+    """CPU_ATTN takes multiples of this."""
+    gdn_flashinfer_generations: tuple[int, ...]
+    """Major compute capabilities on which FlashInfer prefills the linear layers unless told otherwise."""
+    gdn_checkpoint_tokens: int
+    """Multiple on which FlashInfer's prefill can leave a state behind, and N must lie on it; 1 = no such rule."""
+    source: str = ""
     note: str = ""
 
 
@@ -66,6 +80,11 @@ class LMCacheProfile:
     """`OneBlockOnly`: the connector demands N <= tokens per step < 2N; `AtLeastOneBlock`: only >= N."""
     negotiates_chunk: bool
     """The server raises its chunk size to a multiple of N by itself; an explicit chunk size stays valid."""
+    http_host_default: str
+    """Where the server's HTTP API (no authentication) would listen without `--http-host`."""
+    prometheus_port: str
+    """`Ignored`: `--prometheus-port` is accepted, but nothing listens there; metrics are on the HTTP port."""
+    source: str = ""
     note: str = ""
 
 
@@ -107,6 +126,9 @@ class Profiles:
     max_num_seqs_cpu_per_rank: int
     vllm: tuple[VllmProfile, ...]
     lmcache: tuple[LMCacheProfile, ...]
+    newest_vllm: str
+    """Newest release whose sources were read; a newer patch of it counts as read."""
+    newest_lmcache: str
     denied: tuple[PairRule, ...]
     warned: tuple[PairRule, ...]
 
@@ -116,12 +138,19 @@ class Profiles:
         return f"vLLM {self.advised_vllm} with LMCache {self.advised_lmcache}"
 
     def for_vllm(self, version: str) -> VllmProfile:
-        """Profile of a vLLM version; its `note` says when the version is newer than what was reviewed."""
-        return _select(self.vllm, version, "vLLM", _NEWEST_REVIEWED["vllm"])
+        """Profile of a vLLM version; its `note` says when the version is not one that was reviewed."""
+        return _select(self.vllm, version, "vLLM", self.newest_vllm)
 
     def for_lmcache(self, version: str) -> LMCacheProfile:
-        """Profile of an LMCache version; its `note` says when the version is newer than what was reviewed."""
-        return _select(self.lmcache, version, "LMCache", _NEWEST_REVIEWED["lmcache"])
+        """Profile of an LMCache version; its `note` says when the version is not one that was reviewed."""
+        return _select(self.lmcache, version, "LMCache", self.newest_lmcache)
+
+    def known_faults(self, vllm: str, lmcache: str) -> tuple[PairRule, ...]:
+        """Deny list and warnings that hold for a pair; none when one of the versions cannot be read."""
+        engine, server = parse_version(vllm), parse_version(lmcache)
+        if engine is None or server is None:
+            return ()
+        return tuple(rule for rule in (*self.denied, *self.warned) if rule.matches(engine, server))
 
 
 @functools.cache
@@ -143,11 +172,24 @@ def load_profiles() -> Profiles:
         max_num_seqs_gpu_70gib=seqs["gpu_70gib"],
         max_num_seqs_gpu=seqs["gpu"],
         max_num_seqs_cpu_per_rank=seqs["cpu_per_rank"],
-        vllm=tuple(VllmProfile(**row) for row in vllm["profiles"]),
-        lmcache=tuple(LMCacheProfile(**row) for row in lmcache["profiles"]),
+        vllm=_rows(VllmProfile, vllm["profiles"]),
+        lmcache=_rows(LMCacheProfile, lmcache["profiles"]),
+        newest_vllm=vllm["newest_reviewed"],
+        newest_lmcache=lmcache["newest_reviewed"],
         denied=tuple(_pair_rule(row) for row in lmcache["denied_pairs"]),
         warned=tuple(_pair_rule(row) for row in lmcache["warned_pairs"]),
     )
+
+
+def _rows(kind: type[P], rows: list[dict[str, Any]]) -> tuple[P, ...]:
+    """Every row with what it takes over from the one before; a source belongs to its own row only."""
+    made: list[P] = []
+    held: dict[str, Any] = {}
+    for row in rows:
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        held = held | {"source": ""} | values
+        made.append(kind(**held))
+    return tuple(made)
 
 
 def _pair_rule(row: dict[str, Any]) -> PairRule:
@@ -159,18 +201,21 @@ def _within(version: Version, since: Version | None, before: Version | None) -> 
     return (since is None or version >= since) and (before is None or version < before)
 
 
-def _select(rows: tuple[P, ...], version: str, program: str, reviewed: tuple[int, ...]) -> P:
+def _select(rows: tuple[P, ...], version: str, program: str, newest: str) -> P:
     parsed = parse_version(version)
     if parsed is None:
-        note = f"the image reports no release number for {program} ({version!r}); it is treated as the newest known one"
+        note = f"the image reports no release number for {program} ({version!r}); it is treated as {newest}"
         return dataclasses.replace(rows[-1], note=note)
     # Behaviour follows the release a pre-release leads to, so only the numbers count here.
     known = [row for row in rows if _release(row.since) <= parsed.release]
-    chosen = known[-1] if known else rows[0]
+    if not known:
+        note = f"{program} {version} is older than the oldest reviewed release ({rows[0].since})"
+        return dataclasses.replace(rows[0], note=note)
+    reviewed = _release(newest)
     if parsed.release[: len(reviewed)] > reviewed:
-        note = f"{program} {version} is newer than the newest reviewed one ({'.'.join(map(str, reviewed))})"
-        return dataclasses.replace(chosen, note=note)
-    return chosen
+        note = f"{program} {version} is newer than the newest reviewed release ({newest}) and treated as that one"
+        return dataclasses.replace(known[-1], note=note)
+    return known[-1]
 
 
 def _release(text: str) -> tuple[int, ...]:
