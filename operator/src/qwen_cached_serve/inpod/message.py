@@ -1,8 +1,8 @@
-"""The termination message: written in the pod, read by the operator, never above 1,024 bytes of UTF-8.
+"""The termination message: written in the pod, read by the operator, always below 1,024 bytes of UTF-8.
 
 Kubernetes keeps 4,096 bytes of one container's message and 12 KiB of a pod's (DESIGN §3). A report that does not fit
-loses what the operator can do without, in the order of `_DISPENSABLE`, until it does; N and the argv hash are never
-lost.
+loses what the operator can do without, in the order of `_DISPENSABLE`, until it does; N, the argv hash and the
+identity are never lost.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class CompactReport:
     schema: int
     block_size: int
     kernel_block_size: int
+    """0 = not known."""
     argv_hash: str
     attention_backends: tuple[str, ...] = ()
     vllm: str = ""
@@ -47,6 +48,12 @@ class CompactReport:
     gpu_driver: str = ""
     gpu_uuids: tuple[str, ...] = ()
     probe_seconds: float = 0.0
+    identity: str = ""
+    """Compatibility identity; empty without a cache and from a probe that did not know it yet."""
+    identity_summary: str = ""
+    method: str = "Construct"
+    """How N was found."""
+    construct_failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,15 @@ _KEYS = {
     "gpu_driver": "driver",
     "gpu_uuids": "gpuUuids",
     "probe_seconds": "seconds",
+    "identity": "identity",
+    "identity_summary": "summary",
+    "method": "method",
+    "construct_failure": "constructFailure",
 }
 _DISPENSABLE = (
-    "probe_seconds", "gpu_uuids", "gpu_driver", "gpu_name", "architecture", "max_model_len", "gpu_capability",
-    "gdn_prefill_backend", "mamba_ssm_cache_dtype", "kv_cache_dtype", "mamba_cache_mode", "attention_backends",
-    "model_revision", "lmcache", "vllm",
+    "construct_failure", "probe_seconds", "identity_summary", "gpu_uuids", "gpu_driver", "gpu_name", "architecture",
+    "max_model_len", "gpu_capability", "gdn_prefill_backend", "mamba_ssm_cache_dtype", "kv_cache_dtype",
+    "mamba_cache_mode", "attention_backends", "method", "model_revision", "lmcache", "vllm",
 )  # fmt: skip
 
 
@@ -119,26 +130,30 @@ def compact(report: ProbeReport, argv_digest: str) -> CompactReport:
         gpu_driver=first.driver if first else "",
         gpu_uuids=tuple(gpu.uuid for gpu in report.gpus),
         probe_seconds=round(sum(report.timings_seconds.values()), 1),
+        identity=report.identity,
+        identity_summary=report.identity_summary,
+        method=report.method,
+        construct_failure=report.construct_failure,
     )
 
 
 def termination_message(report: ProbeReport, argv_digest: str) -> str:
-    """Write the success message of the probe; at most 1,024 bytes, whatever the report holds."""
+    """Write the success message of the probe; below 1,024 bytes, whatever the report holds."""
     data = {_KEYS[name]: _clip(value) for name, value in dataclasses.asdict(compact(report, argv_digest)).items()}
     defaults = {_KEYS[f.name]: f.default for f in dataclasses.fields(CompactReport)}
     data = {key: value for key, value in data.items() if value != defaults[key] and value != []}
     for name in _DISPENSABLE:
-        if _bytes(data) <= TERMINATION_MESSAGE_LIMIT_BYTES:
+        if _bytes(data) < TERMINATION_MESSAGE_LIMIT_BYTES:
             break
         data.pop(_KEYS[name], None)
     return _json(data)
 
 
 def error_message(code: str, message: str, hint: str = "") -> str:
-    """Write a failure message; at most 1,024 bytes, message and hint are shortened to fit."""
+    """Write a failure message; below 1,024 bytes, message and hint are shortened to fit."""
     code, message, hint = _clip(code), clean(message), clean(hint)
-    hint = _shorten_until(lambda text: _bytes(_error(code, "", text)) <= TERMINATION_MESSAGE_LIMIT_BYTES // 2, hint)
-    message = _shorten_until(lambda text: _bytes(_error(code, text, hint)) <= TERMINATION_MESSAGE_LIMIT_BYTES, message)
+    hint = _shorten_until(lambda text: _bytes(_error(code, "", text)) < TERMINATION_MESSAGE_LIMIT_BYTES // 2, hint)
+    message = _shorten_until(lambda text: _bytes(_error(code, text, hint)) < TERMINATION_MESSAGE_LIMIT_BYTES, message)
     return _json(_error(code, message, hint))
 
 

@@ -1,27 +1,26 @@
 """The init container: find N before anything is served, write the report and both argument vectors, or say why not.
 
-The work is done in a child process (`construct`), so that a hanging driver, a killed import or SIGTERM still end in one
-coded line; this process needs nothing but the standard library. It leaves no process and no temporary file.
+The work is done in child processes (`stage`); this process needs nothing but the standard library. With method Auto N
+is found by `construct`, and where that cannot be made to work with the image by `dry_start`. There is no third way: a
+formula knows neither the GPU nor the release, so its N never becomes a flag.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from .construct import find_report, refuse_arguments
-from .environment import quiet
+from . import construct, dry_start
+from .classify import CONSTRUCT_FAILED, classify
 from .facts import (
     CACHE_SERVER_ARGV_FILE,
     ENGINE_ARGV_FILE,
@@ -34,35 +33,51 @@ from .facts import (
     load,
 )
 from .flags import cache_server_argv, engine_argv, tokens_per_step
+from .forward import die_with_parent
+from .identity import attach
 from .layout import Layout, write_atomic
 from .message import argv_hash, error_message, termination_message
-from .profiles import load_profiles
 from .programs import engine_python
 from .refusal import Refusal
+from .shm import remove_leftovers
+from .stage import Crashed, Terminated, TimeIsUp, error_data, run_stage, stop_raises
 
-_CODE = Path(__file__).resolve().parents[2]
-"""Folder that runs as `python3 FOLDER probe`: where this package and `__main__.py` lie."""
-_PR_SET_PDEATHSIG = 1
-_KILL_WAIT_SECONDS = 10
-
-
-class _Terminated(Exception):  # noqa: N818 - a signal, not an error
-    pass
+CONSTRUCT, DRY_START = "Construct", "DryStart"
+METHODS: dict[str, tuple[str, ...]] = {
+    "Auto": (CONSTRUCT, DRY_START),
+    CONSTRUCT: (CONSTRUCT,),
+    DRY_START: (DRY_START,),
+}
+"""`spec.blockSizeProbe.method` → the ways that are tried, in order."""
+FALLS_THROUGH = frozenset({CONSTRUCT_FAILED})
+"""Codes after which the next way is tried: construct could not ask vLLM (another Python API, an exception that nothing
+explains, a crash, an answer that does not hold together). Every other refusal is about the pod and is final: an engine
+started dry would meet the same device, checkpoint, arguments, memory or clock.
+"""
+_FINDERS: dict[str, Callable[[ServeSettings], ProbeReport]] = {
+    CONSTRUCT: construct.find_report,
+    DRY_START: dry_start.find_report,
+}
+VERBS = {CONSTRUCT: "probe-construct", DRY_START: "probe-dry-start"}
+"""Verbs of the child processes."""
 
 
 def run_probe(layout: Layout) -> int:
     """Run the probe; 0 when report and argument vectors are written, 1 when the pod cannot serve."""
     try:
-        _remove_old_results(layout)
-        settings = layout.settings()
-        report = _in_child(layout, settings)
-        engine, server = engine_argv(settings, report), cache_server_argv(settings, report)
-    except Refusal as refusal:
-        print(f"qcs probe: {refusal.code}: {refusal.message} {refusal.hint}".rstrip(), file=sys.stderr, flush=True)
-        layout.write_termination_message(error_message(refusal.code, refusal.message, refusal.hint))
-        return 1
-    _write_results(layout, report, engine, server)
+        with stop_raises():
+            _remove_old_results(layout)
+            settings = layout.settings()
+            report = _find(layout, settings)
+            engine, server = engine_argv(settings, report), cache_server_argv(settings, report)
+            _write_results(layout, report, engine, server)
+    except Terminated:
+        refusal = Refusal("Terminated", "the probe was told to stop (SIGTERM) before it had ended")
+        return _refuse(layout, refusal)
+    except Refusal as refused:
+        return _refuse(layout, refused)
     layout.write_termination_message(termination_message(report, argv_hash(engine, server)))
+    print(f"qcs probe: report {json.dumps(dump(report), sort_keys=True)}", flush=True)
     print(summary(settings, report), flush=True)
     return 0
 
@@ -72,25 +87,29 @@ def summary(settings: ServeSettings, report: ProbeReport) -> str:
     tokens = tokens_per_step(settings, report.block_size)
     cache = f"chunk {settings.cache.chunk_blocks * report.block_size}, " if settings.cache.enabled else "no cache, "
     device = report.gpus[0].name if report.gpus else settings.engine.accelerator
+    kernel = report.kernel_block_size or "unknown"
     return (
-        f"qcs probe: N = {report.block_size} tokens (kernel block {report.kernel_block_size}, "
-        f"{'+'.join(report.attention_backends)}), {cache}{tokens or 'engine-chosen'} tokens per step; vLLM "
-        f"{report.versions.vllm}, LMCache {report.versions.lmcache or '-'}, {report.architecture} on {device}; "
-        f"{sum(report.timings_seconds.values()):.1f} s"
+        f"qcs probe: N = {report.block_size} tokens by {report.method} (kernel block {kernel}, "
+        f"{'+'.join(report.attention_backends) or 'backend not told'}), {cache}{tokens or 'engine-chosen'} tokens per "
+        f"step; vLLM {report.versions.vllm}, LMCache {report.versions.lmcache or '-'}, {report.architecture} on "
+        f"{device}; {sum(report.timings_seconds.values()):.1f} s"
     )
 
 
-def run_child(layout: Layout, result: Path) -> int:
+def run_child(layout: Layout, method: str, result: Path) -> int:
     """The child's whole life: find the report and write it, or the refusal, to `result`."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
+    # As it is before vLLM is imported, which adds variables of its own.
+    environ = dict(os.environ)
     try:
-        data: dict[str, Any] = {"report": dump(find_report(layout.settings()))}
+        settings = layout.settings()
+        data: dict[str, Any] = {"report": dump(attach(settings, _found(settings, method), environ))}
     except Refusal as refusal:
-        data = _error(refusal)
+        data = error_data(refusal)
     except BaseException as error:
         traceback.print_exc()
-        data = _error(classify(error))
+        hint = "The probe's log holds the traceback."
+        data = error_data(Refusal("Internal", f"{type(error).__name__}: {error}", hint))
     write_atomic(result, json.dumps(data))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -98,101 +117,72 @@ def run_child(layout: Layout, result: Path) -> int:
     os._exit(0)
 
 
-def classify(error: BaseException) -> Refusal:
-    """Name an exception that came out of vLLM, torch or the hub."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    lower = words.lower()
-    if isinstance(error, MemoryError) or "out of memory" in lower:
-        return Refusal("OutOfMemory", words, "Raise spec.engine.resources.limits.memory, or free the GPU.")
-    if any(text in lower for text in ("gated repo", "401 client error", "403 client error", "access to model")):
-        return Refusal("ModelAccessDenied", words, "Check spec.model.source.huggingFace.tokenSecretKeyRef.")
-    if any(text in lower for text in _DEVICE_WORDS):
-        return Refusal(
-            "DeviceMissing", words, "Check spec.engine.accelerator, the node's driver and its device plugin."
+def _found(settings: ServeSettings, method: str) -> ProbeReport:
+    try:
+        return _FINDERS[method](settings)
+    except Exception as error:
+        if method != CONSTRUCT or isinstance(error, Refusal):
+            raise
+        traceback.print_exc()
+        raise classify(error) from error
+
+
+def _find(layout: Layout, settings: ServeSettings) -> ProbeReport:
+    methods = METHODS.get(settings.probe_method)
+    if methods is None:
+        known = ", ".join(METHODS)
+        raise Refusal(
+            "SettingsInvalid",
+            f"unknown probe method {settings.probe_method!r}; there are {known}",
+            "Correct spec.blockSizeProbe.method.",
         )
-    if "offline" in lower or "couldn't connect to" in lower or "localentrynotfound" in type(error).__name__.lower():
-        return Refusal("ModelNotAvailableOffline", words, "Fill spec.model.downloadVolume, or let the pod go online.")
-    if isinstance(error, OSError) and ("config.json" in lower or "no such file" in lower or "safetensors" in lower):
-        return Refusal("CheckpointMissing", words, "Check spec.model.name and the files of the model.")
-    if isinstance(error, OSError | ValueError | RuntimeError | KeyError) and "architecture" in lower:
-        return refuse_arguments(words, load_profiles())
-    return Refusal("Internal", f"{type(error).__name__}: {words}", "The probe's log holds the traceback.")
-
-
-_DEVICE_WORDS = (
-    "libcuda.so", "device string must not be empty", "failed to infer device type", "no cuda gpus are available",
-    "nvml", "cuda driver", "found no nvidia driver", "cuda-capable device",
-)  # fmt: skip
-
-
-def _in_child(layout: Layout, settings: ServeSettings) -> ProbeReport:
-    with tempfile.TemporaryDirectory(prefix="qcs-probe-", ignore_cleanup_errors=True) as folder:
-        result = Path(folder) / "result.json"
-        environ = quiet({**os.environ, "TMPDIR": folder})
-        command = [engine_python(), str(_CODE), "probe-child", str(result)]
+    deadline = time.monotonic() + settings.probe_timeout_seconds
+    why = ""
+    for method in methods:
         try:
-            with _sigterm_raises():
-                child = subprocess.Popen(command, env=environ, start_new_session=True)
-                try:
-                    status = child.wait(timeout=settings.probe_timeout_seconds)
-                finally:
-                    _end_group(child)
-        except subprocess.TimeoutExpired as error:
-            raise Refusal(
-                "Timeout",
-                f"the probe did not end within {settings.probe_timeout_seconds} seconds",
-                "Raise spec.blockSizeProbe.timeoutSeconds; the probe's log shows how far it came.",
-            ) from error
-        except _Terminated as error:
-            raise Refusal("Terminated", "the probe was told to stop (SIGTERM) before it had ended") from error
-        return _child_report(result, status)
+            report = _try(layout, settings, method, deadline)
+        except Refusal as refusal:
+            if refusal.code not in FALLS_THROUGH or method == methods[-1]:
+                raise
+            why = refusal.message
+            print(f"qcs probe: {method} does not work with this image, going on: {why}", file=sys.stderr, flush=True)
+        else:
+            return dataclasses.replace(report, construct_failure=why)
+    raise AssertionError("the last method returns or raises")
 
 
-def _child_report(result: Path, status: int) -> ProbeReport:
+def _try(layout: Layout, settings: ServeSettings, method: str, deadline: float) -> ProbeReport:
     try:
-        data = json.loads(result.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        if status == -signal.SIGKILL:
-            raise Refusal(
-                "OutOfMemory",
-                "the probe was killed (SIGKILL), most likely for its memory",
-                "Raise spec.engine.resources.limits.memory; the probe needs about 4 GiB.",
-            ) from error
-        what = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        raise Refusal("Internal", f"the probe ended with {what} and no result", "See the probe's log.") from error
-    if "error" in data:
-        raise Refusal(data["error"]["code"], data["error"]["message"], data["error"]["hint"])
-    try:
-        return load(ProbeReport, data["report"])
+        return load(ProbeReport, run_stage(engine_python(), VERBS[method], deadline)["report"])
+    except TimeIsUp as error:
+        raise Refusal(
+            "Timeout",
+            f"the probe ({method}) did not end within {settings.probe_timeout_seconds} seconds",
+            "Raise spec.blockSizeProbe.timeoutSeconds; the probe's log shows how far it came.",
+        ) from error
+    except Crashed as crash:
+        raise _explain_crash(crash, method) from crash
     except (KeyError, FactsError) as error:
         raise Refusal("Internal", f"the probe's result cannot be read: {error}") from error
-
-
-def _error(refusal: Refusal) -> dict[str, Any]:
-    return {"error": {"code": refusal.code, "message": refusal.message, "hint": refusal.hint}}
-
-
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """End the child and whatever it started: its process group is its own."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=_KILL_WAIT_SECONDS)
-
-
-@contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """As pid 1 the default for SIGTERM is to be ignored; here it ends the probe."""
-
-    def raise_terminated(_signal: int, _frame: FrameType | None) -> None:
-        raise _Terminated
-
-    former = {number: signal.signal(number, raise_terminated) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        if method == DRY_START:
+            remove_leftovers(layout.shm)  # an engine that had to be killed leaves its shared memory
+
+
+def _explain_crash(crash: Crashed, method: str) -> Refusal:
+    if crash.status == -signal.SIGKILL:
+        return Refusal(
+            "OutOfMemory",
+            "the probe was killed (SIGKILL), most likely for its memory",
+            "Raise spec.engine.resources.limits.memory; the probe needs about 4 GiB.",
+        )
+    return Refusal(CONSTRUCT_FAILED if method == CONSTRUCT else "Internal", str(crash), "See the probe's log.")
+
+
+def _refuse(layout: Layout, refusal: Refusal) -> int:
+    print(f"qcs probe: {refusal.code}: {refusal.message} {refusal.hint}".rstrip(), file=sys.stderr, flush=True)
+    layout.write_termination_message(error_message(refusal.code, refusal.message, refusal.hint))
+    return 1
 
 
 def _remove_old_results(layout: Layout) -> None:

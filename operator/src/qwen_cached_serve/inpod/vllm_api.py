@@ -1,7 +1,10 @@
 """The only module that touches vLLM's Python API: what moved between releases is found here and nowhere else.
 
-Order of the calls and their meaning: facts/chain-without-gpu.md §7, read in vLLM 0.31 to 0.33. Import it late: it takes
-seconds and needs the device.
+Order of the calls and their meaning: facts/chain-without-gpu.md §7; read in vLLM 0.25 to 0.33, run with 0.25, 0.29 and
+0.32 (`make test-versions`). Import it late: it takes seconds and needs the device.
+
+Where a release has another API an ImportError, AttributeError or TypeError comes out of here; where it answers in a way
+that cannot be right, `NotUnderstood` does. Both mean that N must be found another way, not that the pod cannot serve.
 """
 
 from __future__ import annotations
@@ -21,15 +24,21 @@ class ArgumentsRefused(Exception):  # noqa: N818 - the parser's answer, not a de
     """vLLM's parser or its configuration refuses the arguments; the message is in its own words."""
 
 
+class NotUnderstood(Exception):  # noqa: N818 - a finding about this module
+    """vLLM's answer does not hold together: what was asked is not what the engine itself would do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Constructed:
-    """What vLLM decided once the layers existed."""
+    """What vLLM decided once the layers existed. Bytes are those of one tensor-parallel rank."""
 
     block_size: int
     kernel_block_size: int
     attention_backends: tuple[str, ...]
     gdn_prefill_backend: str
     page_padding_bytes: int
+    block_bytes: int
+    """One block of N tokens in every layer that has a cache."""
 
 
 def import_vllm() -> None:
@@ -60,7 +69,8 @@ def parse(argv: Sequence[str]) -> Any:
 
     """
     parser_class = _first(("vllm.utils.argparse_utils", "vllm.utils"), "FlexibleArgumentParser")
-    build = _first(("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args"), "make_arg_parser")
+    places = ("common", "launchers", "openai")  # since 0.33, 0.29 and before
+    build = _first([f"vllm.entrypoints.{place}.cli_args" for place in places], "make_arg_parser")
     parser = parser_class(prog="vllm")
     build(parser.add_subparsers(dest="subparser").add_parser("serve"))
     said = io.StringIO()
@@ -87,15 +97,23 @@ def configure(arguments: Any) -> Any:
     """
     engine_args = _first(("vllm.engine.arg_utils",), "AsyncEngineArgs")
     context = _first(("vllm.usage.usage_lib",), "UsageContext").OPENAI_API_SERVER
+    _inspect_here()
     try:
         return engine_args.from_cli_args(arguments).create_engine_config(usage_context=context)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise ArgumentsRefused(_validation_words(error)) from error
 
 
-def known_architectures() -> frozenset[str]:
-    """Architectures that this vLLM can serve."""
-    return frozenset(_first(("vllm.model_executor.models",), "ModelRegistry").get_supported_archs())
+def _inspect_here() -> None:
+    """Have the model's class inspected in this process.
+
+    vLLM starts another interpreter for it, which imports torch and vLLM once more, so that its own process stays free
+    of CUDA until it forks. This one forks nothing and imports the class right after. A release without the function
+    just takes longer; the inspection's result lands in vLLM's cache as always, where the engine finds it.
+    """
+    registry: Any = importlib.import_module("vllm.model_executor.models.registry")
+    if hasattr(registry, "_run_in_subprocess"):
+        registry._run_in_subprocess = lambda inspect_model: inspect_model()
 
 
 def construct(config: Any) -> Constructed:
@@ -103,6 +121,7 @@ def construct(config: Any) -> Constructed:
 
     Raises:
         ArgumentsRefused: no common block size, a backend that refuses the configuration.
+        NotUnderstood: N does not fit the layers.
 
     """
     torch: Any = importlib.import_module("torch")
@@ -111,22 +130,44 @@ def construct(config: Any) -> Constructed:
     initialize_model = _first(("vllm.model_executor.model_loader.utils",), "initialize_model")
     try:
         with _single_process(config), current(config):
-            with torch.device("meta"):
+            with _default_dtype(torch, config.model_config.dtype), torch.device("meta"):
                 model = initialize_model(vllm_config=config)
             platform.update_block_size_for_backend(config)
-            layers = _attention_layers(config)
-            backends = _unique([layer.get_attn_backend() for layer in layers if not layer.get_attn_backend().is_ssm()])
+            layers = _cache_layers(config)
+            attention = [layer for layer in layers if not layer.get_attn_backend().is_ssm()]
             block_size = int(config.cache_config.block_size)
+            page, padding = _pages(config, attention, block_size)
             del model
             return Constructed(
                 block_size=block_size,
-                kernel_block_size=_kernel_block(block_size, backends),
-                attention_backends=tuple(backend.get_name() for backend in backends),
+                kernel_block_size=_kernel_block(config, block_size, attention),
+                attention_backends=tuple(
+                    dict.fromkeys(str(layer.get_attn_backend().get_name()) for layer in attention)
+                ),
                 gdn_prefill_backend=_gdn_prefill(layers),
-                page_padding_bytes=_page_padding(config),
+                page_padding_bytes=padding,
+                block_bytes=page * len(layers),
             )
-    except (ValueError, AssertionError, NotImplementedError) as error:
+    except (ValueError, AssertionError) as error:
+        # A bare assertion explains nothing to the user; neither does NotImplementedError, torch's word for a layer that
+        # cannot be built without its data. Both are findings about this way of asking.
+        if not str(error):
+            raise
         raise ArgumentsRefused(_validation_words(error)) from error
+
+
+@contextlib.contextmanager
+def _default_dtype(torch: Any, dtype: Any) -> Iterator[None]:
+    """As vLLM's loader does: an attention layer takes torch's default dtype for its own and chooses its backend by it.
+
+    Under float32, torch's default, GPUs get TRITON_ATTN instead of FLASH_ATTN or FLASHINFER.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager
@@ -155,18 +196,22 @@ def _single_process(config: Any) -> Iterator[None]:
                 _first(("vllm.distributed",), "destroy_distributed_environment")()
 
 
-def _attention_layers(config: Any) -> list[Any]:
+def _cache_layers(config: Any) -> list[Any]:
     """Layers with a KV cache of the language model; a vision tower's attention has none and does not count."""
     base = _first(("vllm.model_executor.layers.attention_layer_base",), "AttentionLayerBase")
     context = config.compilation_config.static_forward_context
     return [layer for layer in context.values() if isinstance(layer, base)]
 
 
-def _kernel_block(block_size: int, backends: list[Any]) -> int:
-    if not backends:
+def _kernel_block(config: Any, block_size: int, attention: list[Any]) -> int:
+    if not attention:
         return block_size
     select = _first(("vllm.v1.worker.utils",), "select_common_block_size")
-    return int(select(block_size, backends))
+    kinds = {layer.get_attn_backend(): layer for layer in attention}
+    if "kv_cache_specs" in inspect.signature(select).parameters:  # 0.33: a backend's sizes depend on the layer's cache
+        specs = [layer.get_kv_cache_spec(config) for layer in kinds.values()]
+        return int(select(block_size, list(kinds), specs))
+    return int(select(block_size, list(kinds)))
 
 
 def _gdn_prefill(layers: list[Any]) -> str:
@@ -174,11 +219,29 @@ def _gdn_prefill(layers: list[Any]) -> str:
     return names[0] if names else ""
 
 
-def _page_padding(config: Any) -> int:
-    """Bytes by which a recurrent page is padded to the attention page: the padded size less the state's own."""
-    padded = config.cache_config.mamba_page_size_padded
-    if not padded:
-        return 0
+def _pages(config: Any, attention: list[Any], block_size: int) -> tuple[int, int]:
+    """Bytes of a layer's page for N tokens, and by how many of them a recurrent state is padded up to it.
+
+    The engine keeps pages of one size for all layers. If N does not give that, it is not the engine's N: a release can
+    have moved the place where N is settled, and would leave the plain default here without an error.
+    """
+    spec = next((found for layer in attention if (found := layer.get_kv_cache_spec(config)) is not None), None)
+    if block_size <= 0 or spec is None:
+        raise NotUnderstood(f"vLLM reports a block size of {block_size} and {len(attention)} attention layers")
+    # The layers were built for one rank that stands for all, so their heads are those of the whole model.
+    heads = int(config.model_config.get_num_kv_heads(config.parallel_config))
+    page = int(spec.page_size_bytes) * block_size * heads // (int(spec.block_size) * int(spec.num_kv_heads))
+    state = _state_bytes(config)
+    if (config.cache_config.mamba_page_size_padded or state) != page:
+        raise NotUnderstood(
+            f"with a block size of {block_size} an attention page has {page} bytes and a recurrent one {state}, padded "
+            f"to {config.cache_config.mamba_page_size_padded}: the engine would not use this block size"
+        )
+    return page, page - state
+
+
+def _state_bytes(config: Any) -> int:
+    """Bytes of one sequence's state in one recurrent layer, unpadded."""
     registry = _first(("vllm.model_executor.models",), "ModelRegistry")
     spec_class = _first(("vllm.v1.kv_cache_interface",), "MambaSpec")
     architecture = config.model_config.architecture
@@ -191,11 +254,7 @@ def _page_padding(config: Any) -> int:
         dtypes=model_class.get_mamba_state_dtype_from_config(config),
         block_size=-1,
     )
-    return int(padded) - int(spec.page_size_bytes)
-
-
-def _unique(items: list[Any]) -> list[Any]:
-    return list(dict.fromkeys(items))
+    return int(spec.page_size_bytes)
 
 
 def _first(modules: Sequence[str], name: str) -> Any:

@@ -1,0 +1,26 @@
+"""What a running engine says of its KV cache: the labels of `vllm:cache_config_info` on its `/metrics`."""
+
+from __future__ import annotations
+
+import re
+
+_CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def cache_config(metrics: str) -> dict[str, str] | None:
+    """Every label of the first `vllm:cache_config_info`; None when the engine does not export it (yet)."""
+    match = _CACHE_CONFIG.search(metrics)
+    return dict(_LABEL.findall(match[1])) if match else None
+
+
+def engine_block_size(metrics: str) -> int | None:
+    """N of a running engine from its `/metrics`; None when it is not told.
+
+    `mamba_block_size` is not N: with a user's `--block-size` it keeps that value (facts/vllm.md §2.3).
+    """
+    labels = cache_config(metrics) or {}
+    for name in ("effective_attention_block_size", "block_size"):
+        if labels.get(name, "").isdecimal():
+            return int(labels[name])
+    return None

@@ -1,0 +1,66 @@
+"""Host environments with several vLLM releases, and the versions tier in them (`make test-versions`).
+
+    python -m tools.engine_versions [VERSION …]             make them; prints "VERSION PYTHON" for each
+    python -m tools.engine_versions --test [VERSION …]      make them and run tests/versions there
+
+Older releases are installed with the packages that were current when they were new (tests/versions/README.md), without
+LMCache: what it accepts is a matter of its own. The newest is the engine image's own pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools import engine_env
+from tools.engine_env import IMAGE_PINS, ROOT, Pins
+
+_PINS = ROOT / "tests" / "versions" / "pins"
+
+RELEASES: dict[str, Pins] = {
+    "0.25.1": Pins(_PINS / "0.25.1.txt", _PINS / "torch-2.11.0.txt"),
+    "0.29.0": Pins(_PINS / "0.29.0.txt", IMAGE_PINS.torch),
+    "0.32.0": IMAGE_PINS,
+}
+"""Oldest supported line, a release between (CPU granularity and kernel blocks changed in 0.29), the advised one."""
+
+
+def python_of(version: str) -> Path:
+    """Interpreter of a release's environment, whether or not it has been made."""
+    return engine_env.home(RELEASES[version]) / "bin" / "python"
+
+
+def is_made(version: str) -> bool:
+    """Whether the environment is there, whole."""
+    return (engine_env.home(RELEASES[version]) / ".complete").exists()
+
+
+def test(versions: Sequence[str]) -> int:
+    """Run the versions tier for these releases; pytest's exit status."""
+    report = ROOT / "build" / "reports" / "versions.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "tests/versions", "-v", f"--junitxml={report}", "--durations=5"]
+    environ = {**os.environ, "QCS_ENGINE_VERSIONS": " ".join(versions)}
+    return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--test", action="store_true", help="run tests/versions in them")
+    parser.add_argument("version", nargs="*", metavar="VERSION", help=f"of {', '.join(RELEASES)}; all by default")
+    arguments = parser.parse_args()
+    versions = arguments.version or os.environ.get("QCS_ENGINE_VERSIONS", "").split() or list(RELEASES)
+    for version in versions:
+        if version not in RELEASES:
+            parser.error(f"no pins for vLLM {version}; there are {', '.join(RELEASES)}")
+        print(version, engine_env.ensure(RELEASES[version]), flush=True)
+    return test(versions) if arguments.test else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
