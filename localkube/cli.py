@@ -44,7 +44,9 @@ def build(
     version: Version = modules.DEFAULT_VERSION,
     module: Annotated[
         list[str] | None,
-        typer.Option("--module", help="Only this one: kubernetes, etcd, containerd or kwok (repeatable)."),
+        typer.Option(
+            "--module", help="Only this one: kubernetes, etcd, containerd, kwok; helm, promtool (repeatable)."
+        ),
     ] = None,
 ) -> None:
     """Build the binaries that are not built yet."""

@@ -83,6 +83,14 @@ CONTAINERD = Module(
 )
 KWOK = Module("kwok", ("kwok",))
 
+# Not of a cluster: what the chart and alert tests run. Built when asked for only.
+HELM = Module("helm", ("helm",))
+# Without the service discoveries of the clouds, which rules never use: a fifth of the packages to compile.
+PROMTOOL = Module("promtool", ("promtool",), tags=("remove_all_sd",))
+TOOLS = (HELM, PROMTOOL)
+# Read, never built: the definitions of ServiceMonitor, PodMonitor and PrometheusRule.
+PROMETHEUS_OPERATOR = Module("prometheus-operator", ())
+
 
 def kubernetes(version: str) -> Module:
     """The Kubernetes module of a minor version; an unknown one is refused with the choices."""
@@ -101,7 +109,7 @@ def all_modules(version: str) -> tuple[Module, ...]:
 
 def modules_for(binaries: Sequence[str], version: str) -> list[Module]:
     """The modules that yield the named binaries."""
-    wanted = [m for m in all_modules(version) if set(m.binaries) & set(binaries)]
+    wanted = [m for m in (*all_modules(version), *TOOLS) if set(m.binaries) & set(binaries)]
     missing = set(binaries) - {b for m in wanted for b in m.binaries}
     if missing:
         raise LocalKubeError(f"No module yields {', '.join(sorted(missing))}.")
@@ -110,7 +118,7 @@ def modules_for(binaries: Sequence[str], version: str) -> list[Module]:
 
 def named(name: str, version: str) -> Module:
     """The module of that name; ``kubernetes`` means the one of ``version``."""
-    known = {m.name: m for m in all_modules(version)}
+    known = {m.name: m for m in (*all_modules(version), *TOOLS)}
     wanted = f"kubernetes-{version}" if name == "kubernetes" else name
     if wanted not in known:
         choices = ", ".join(["kubernetes", *known])

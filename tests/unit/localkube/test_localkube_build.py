@@ -105,3 +105,15 @@ def test_kubebuilder_assets_come_first_and_must_exist(tmp_path, monkeypatch):
 def test_progress_says_what_for_how_long_and_which_step(log, step):
     line = build.progress_line(modules.ETCD, 75.9, log)
     assert line == f"building etcd (etcd): 75 s, {step}"
+
+
+@needs_go
+def test_sources_that_cannot_be_downloaded_say_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOPROXY", "off")
+    monkeypatch.setenv("GOMODCACHE", str(tmp_path / "empty"))
+    name = "github.com/prometheus-operator/prometheus-operator"
+    with pytest.raises(LocalKubeError, match=rf"Downloading {name} failed: (.|\n)*It needs the Go module proxy"):
+        build.source_folder(modules.PROMETHEUS_OPERATOR, name)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(LocalKubeError, match=r"Go is not installed\. Install Go"):
+        build.source_folder(modules.PROMETHEUS_OPERATOR, name)

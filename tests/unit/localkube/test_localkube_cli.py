@@ -37,7 +37,7 @@ def run(*arguments, home):
         ),
         (
             "build --module x",
-            "--module x is not known. Choose from kubernetes, etcd, containerd, kwok, kubernetes-1.36.",
+            "--module x is not known. Choose from kubernetes, etcd, containerd, kwok, kubernetes-1.36, helm, promtool.",
         ),
         ("prereqs --for fun", "--for fun is not known. Choose from control-plane, node, images."),
     ],

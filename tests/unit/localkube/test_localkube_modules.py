@@ -5,7 +5,10 @@ import pytest
 from localkube import modules, paths, pin
 from localkube.errors import LocalKubeError
 
-EVERY = [*{m.name: m for v in modules.KUBERNETES_VERSIONS for m in modules.all_modules(v)}.values()]
+EVERY = [
+    *{m.name: m for v in modules.KUBERNETES_VERSIONS for m in modules.all_modules(v)}.values(),
+    *modules.TOOLS,
+]
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda m: m.name)
@@ -49,8 +52,8 @@ def test_the_key_changes_with_go_mod_go_sum_and_flags(tmp_path, monkeypatch):
 def test_what_is_not_there_is_refused_with_the_choices(tmp_path, monkeypatch):
     with pytest.raises(LocalKubeError, match=r"--version 1\.9 .* 1\.34, 1\.36, 1\.37"):
         modules.kubernetes("1.9")
-    with pytest.raises(LocalKubeError, match=r"--module helm .* kubernetes, etcd"):
-        modules.named("helm", "1.36")
+    with pytest.raises(LocalKubeError, match=r"--module vim .* kubernetes, etcd"):
+        modules.named("vim", "1.36")
     assert modules.named("kubernetes", "1.37").name == "kubernetes-1.37"
     monkeypatch.setattr(paths, "MODULES", tmp_path)
     with pytest.raises(LocalKubeError, match=r"etcd/go\.mod is missing\. Run `go mod tidy`"):
@@ -60,6 +63,8 @@ def test_what_is_not_there_is_refused_with_the_choices(tmp_path, monkeypatch):
 def test_only_the_modules_that_are_needed():
     assert [m.name for m in modules.modules_for(["kube-scheduler", "etcd"], "1.34")] == ["etcd", "kubernetes-1.34"]
     assert modules.modules_for([], "1.36") == []
+    assert modules.modules_for(["helm"], "1.36") == [modules.HELM]
+    assert not set(modules.TOOLS) & set(modules.all_modules("1.36")), "a cluster needs none of them"
     with pytest.raises(LocalKubeError, match="No module yields vim"):
         modules.modules_for(["vim"], "1.36")
 
