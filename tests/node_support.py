@@ -13,7 +13,7 @@ from demo.report import Report
 from demo.shell import Shell
 from demo.steps import Demo
 from localkube import cluster as clusters
-from tests.machine import unavailable
+from tests.machine import locked, unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs" / "node"
@@ -101,10 +101,12 @@ def connect():
     kubeconfig, name = os.environ.get("QCS_NODE_KUBECONFIG"), os.environ.get("QCS_NODE_CLUSTER")
     if not kubeconfig:
         unavailable("no node cluster: run `make test-node` or `make test-engine`, which bring one up")
-    if name:
-        found = clusters.find(name)
-        for image in IMAGES:
-            found.load_image(ROOT / "build" / "images" / f"{image}.tar")
     node = Node(kubeconfig)
-    node.install_operator()
+    # Two workers of pytest-xdist come here at once; the second finds everything done.
+    with locked("node-cluster"):
+        if name:
+            found = clusters.find(name)
+            for image in IMAGES:
+                found.load_image(ROOT / "build" / "images" / f"{image}.tar")
+        node.install_operator()
     return node

@@ -1,8 +1,8 @@
-"""A host environment with the engine's CPU build, from the pins of its image; `python -m tools.engine_env` makes it.
+"""Host environments with the engine's CPU build; `python -m tools.engine_env` makes the one of the image's own pins.
 
-The engine tier's quick tests run vLLM and LMCache as processes of this machine. The environment lies in
-`${XDG_CACHE_HOME:-~/.cache}/qcs-engine-env/<key>`, key = hash of the image's requirement files and slim.py; it is made
-once, under a lock, and appears whole or not at all.
+The engine tier's quick tests run vLLM and LMCache as processes of this machine; the versions tier does so with older
+releases (`tools.engine_versions`). An environment lies in `${XDG_CACHE_HOME:-~/.cache}/qcs-engine-env/<key>`, key =
+hash of its requirement files and slim.py; it is made once, under a lock, and appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,48 +13,61 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = tuple(ROOT / "images" / "engine-cpu" / name for name in ("requirements.txt", "torch.txt", "slim.py"))
+_IMAGE = ROOT / "images" / "engine-cpu"
+_SLIM = _IMAGE / "slim.py"
 
 
-def home() -> Path:
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What an environment holds: two hashed requirement files."""
+
+    requirements: Path
+    torch: Path
+    """torch apart: its CUDA half is stubbed, and a build for another index can take its place."""
+
+
+IMAGE_PINS = Pins(_IMAGE / "requirements.txt", _IMAGE / "torch.txt")
+
+
+def home(pins: Pins = IMAGE_PINS) -> Path:
     """Folder of the environment for the current pins."""
     digest = hashlib.sha256(sys.version.encode())
-    for source in SOURCES:
+    for source in (pins.requirements, pins.torch, _SLIM):
         digest.update(source.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "qcs-engine-env" / digest.hexdigest()[:16]
 
 
-def ensure() -> Path:
+def ensure(pins: Pins = IMAGE_PINS) -> Path:
     """Make the environment unless it is there; returns its Python.
 
     Raises:
         subprocess.CalledProcessError: an installation step failed; its words are on standard error.
 
     """
-    target = home()
+    target = home(pins)
     python = target / "bin" / "python"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / "lock").open("w") as lock:
+    with target.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / ".complete").exists():
             shutil.rmtree(target, ignore_errors=True)
-            _make(target)
+            _make(target, pins)
             (target / ".complete").touch()
     return python
 
 
-def _make(target: Path) -> None:
+def _make(target: Path, pins: Pins) -> None:
     uv = str(Path(sys.executable).with_name("uv"))
     install = [uv, "pip", "install", "-q", "--python", str(target), "--no-deps", "--require-hashes"]
-    requirements, torch, slim = SOURCES
     subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(target)], check=True)
-    subprocess.run([*install, "-r", str(requirements)], check=True)
-    subprocess.run([*install, "-r", str(torch)], check=True)
-    subprocess.run([sys.executable, str(slim), str(target)], check=True)
+    subprocess.run([*install, "-r", str(pins.requirements)], check=True)
+    subprocess.run([*install, "-r", str(pins.torch)], check=True)
+    subprocess.run([sys.executable, str(_SLIM), str(target)], check=True)
 
 
 if __name__ == "__main__":

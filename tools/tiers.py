@@ -1,7 +1,8 @@
 """
-The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|node|engine` (what the Makefile and CI call).
+The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|chart|node|engine` (Makefile, CI).
 
-`all` starts the long builds (Kubernetes binaries, images) first and runs what needs only Python beside them.
+`all` starts the long builds (Kubernetes binaries, images) first, runs what needs only Python beside them, then the
+cluster tier beside the tiers of the real node (`tools.lanes`).
 A tier that cannot run on this machine (no Go, no root) says so in one line and is skipped; under CI=true that fails.
 Reports: build/reports/*.xml (JUnit), logs: build/logs/.
 """
@@ -9,23 +10,30 @@ Reports: build/reports/*.xml (JUnit), logs: build/logs/.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools import engine_env
+from tools import engine_env, lanes
 from tools.background import BackgroundBuild
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PYTHON = sys.executable
 NODE_CLUSTER = "tests"
+NODE_TIERS = ("node", "engine")
+TIERS = frozenset({"lint", "unit", "cluster", "chart", *NODE_TIERS})
+TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""For tests of the node: a kubelet's waits and an engine's start use one core, each of its two processes imports vLLM
+after the other. Files stay whole, since their tests share a cluster or a pod, and come in their folder's order.
+"""
 
 # What the cluster tier needs comes first: containerd is only needed by the node.
 CONTROL_PLANE_BUILD = [
@@ -152,42 +160,67 @@ def with_node_cluster(tiers: Sequence[str], run: Run) -> None:
         env = {"QCS_NODE_KUBECONFIG": kubeconfig, "QCS_NODE_CLUSTER": NODE_CLUSTER}
         env["QCS_ENGINE_PYTHON"] = str(engine_env.home() / "bin" / "python")
         for tier in tiers:
-            run.stage(tier, lambda tier=tier: pytest(tier, "-v", env=env))  # type: ignore[misc]
+            run.stage(tier, lambda tier=tier: pytest(tier, "-v", *TWO_WORKERS, env=env))  # type: ignore[misc]
     finally:
         if any(outcome == "FAILED" for _, outcome, _ in run.outcomes):
             keep_logs()
         localkube("down", "--name", NODE_CLUSTER)
 
 
-def run_all(run: Run, wanted: set[str]) -> None:
-    """Builds in the background, the quick tiers beside them, then the tiers that need the builds."""
+def run_here(run: Run, wanted: set[str], *, built: bool) -> None:
+    """The wanted tiers one after the other; unless `built`, what they need is built beside the first."""
     cluster_gap, node_gap = missing_for_cluster(), missing_for_node()
-    node_tiers = [tier for tier in ("node", "engine") if tier in wanted]
-    needs_node = bool(node_tiers) and not node_gap
-    needs_cluster = needs_node or ("cluster" in wanted and not cluster_gap)
-    builds = start_builds(
-        needs_cluster=needs_cluster, needs_node=needs_node, needs_engine=needs_node and "engine" in wanted
-    )
+    node_tiers = [tier for tier in NODE_TIERS if tier in wanted]
+    builds = [] if built else start_builds(wanted)
     try:
         for tier, work in (("lint", lint), ("unit", unit)):
             if tier in wanted:
                 run.stage(tier, work)
         if "cluster" in wanted and cluster_gap:
             run.skip("cluster", cluster_gap)
-        elif "cluster" in wanted and run.built("build-cluster", lambda: builds[0].wait(0)):
+        elif "cluster" in wanted and (built or run.built("build-cluster", lambda: builds[0].wait(0))):
             run.stage("cluster", lambda: pytest("cluster", "-v"))
+        if "chart" in wanted:  # its tests build helm and promtool, or say what is missing
+            run.stage("chart", lambda: pytest("chart", "-q"))
         if node_gap:
             for tier in node_tiers:
                 run.skip(tier, node_gap)
-        elif node_tiers and run.built("build-node", lambda: sum(build.wait() for build in builds)):
+        elif node_tiers and (built or run.built("build-node", lambda: sum(build.wait() for build in builds))):
             with_node_cluster(node_tiers, run)
     finally:
         for build in builds:
             build.stop()
 
 
-def start_builds(*, needs_cluster: bool, needs_node: bool, needs_engine: bool) -> list[BackgroundBuild]:
-    """Start what the wanted tiers need: binaries first, images beside them."""
+def run_all(run: Run) -> None:
+    """Every tier: the quick ones beside each other and the builds, then the cluster tier beside those of the node."""
+    builds = start_builds(TIERS)
+    running: list[lanes.Lane] = []
+
+    def start(*tiers: str) -> None:
+        command = [PYTHON, "-m", "tools.tiers", "--built", *tiers]
+        running.append(lanes.Lane.start(tiers, command, BUILD / "logs" / "lanes"))
+
+    try:
+        start("lint")
+        start("unit")
+        run.outcomes += [(o.name, o.result, o.seconds) for o in lanes.finish(running)]
+        running.clear()
+        if missing_for_cluster() or run.built("build-cluster", lambda: builds[0].wait(0)):
+            start("cluster", "chart")
+        if missing_for_node() or run.built("build-node", lambda: sum(build.wait() for build in builds)):
+            start(*NODE_TIERS)
+        run.outcomes += [(o.name, o.result, o.seconds) for o in lanes.finish(running)]
+    finally:
+        lanes.stop(running)
+        for build in builds:
+            build.stop()
+
+
+def start_builds(wanted: Set[str]) -> list[BackgroundBuild]:
+    """Start what the wanted tiers need and this machine can use: binaries first, images beside them."""
+    needs_node = not wanted.isdisjoint(NODE_TIERS) and not missing_for_node()
+    needs_cluster = needs_node or ("cluster" in wanted and not missing_for_cluster())
     if needs_cluster and os.geteuid() == 0:
         subprocess.run(PREREQUISITES, cwd=ROOT, check=True)
     builds = []
@@ -196,7 +229,7 @@ def start_builds(*, needs_cluster: bool, needs_node: bool, needs_engine: bool) -
         builds.append(BackgroundBuild("the Kubernetes binaries", chain, BUILD / "logs" / "build-localkube.log"))
     if needs_node:
         # One after the other: both install the engine's packages, and the second finds them in the cache.
-        chain = [IMAGES_BUILD] + ([ENGINE_ENV_BUILD] if needs_engine else [])
+        chain = [IMAGES_BUILD] + ([ENGINE_ENV_BUILD] if "engine" in wanted else [])
         builds.append(BackgroundBuild("the images", chain, BUILD / "logs" / "build-images.log"))
     return builds
 
@@ -204,13 +237,19 @@ def start_builds(*, needs_cluster: bool, needs_node: bool, needs_engine: bool) -
 def main() -> int:
     """Entry point of `python -m tools.tiers`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tier", choices=["all", "lint", "unit", "cluster", "node", "engine"])
-    tier = parser.parse_args().tier
-    wanted = {"lint", "unit", "cluster", "node", "engine"} if tier == "all" else {tier}
+    parser.add_argument("tier", nargs="+", choices=["all", *sorted(TIERS)])
+    parser.add_argument("--built", action="store_true", help="what the tiers need is built already")
+    parser.add_argument("--outcomes", type=Path, help="write [name, result, seconds] of each tier as JSON")
+    options = parser.parse_args()
     # SIGTERM as an exception, so that the cluster and the builds are taken down on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     run = Run(in_ci=os.environ.get("CI") == "true")
-    run_all(run, wanted)
+    if "all" in options.tier:
+        run_all(run)
+    else:
+        run_here(run, set(options.tier), built=options.built)
+    if options.outcomes:
+        options.outcomes.write_text(json.dumps(run.outcomes), encoding="utf-8")
     return run.finish()
 
 

@@ -104,12 +104,12 @@ async def start_operator(operator_kubeconfig, namespace, request):
     LOGS.mkdir(parents=True, exist_ok=True)
     running = []
 
-    async def start(*arguments, kubeconfig=None, lease=False, ready=True, namespaces=None):
+    async def start(*arguments, kubeconfig=None, lease=False, ready=True, namespaces=None, **process):
         log = LOGS / f"{namespace}.{len(running)}.log"
         log.unlink(missing_ok=True)
         served = ["--namespaces", namespaces or namespace]
         election = [] if lease else ["--leader-election", "false"]
-        made = OperatorProcess(log, kubeconfig or operator_kubeconfig, [*served, *election, *arguments])
+        made = OperatorProcess(log, kubeconfig or operator_kubeconfig, [*served, *election, *arguments], **process)
         running.append(made)
         if ready:
             await made.wait_ready()

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from qwen_cached_serve.kube.port import NotFound
+from tests.cluster.warm_start import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 KUBECTL = str(Path(sys.executable).parent / "kubectl")
@@ -71,24 +72,25 @@ class Cluster:
 
 
 class OperatorProcess:
-    """The operator, started from this checkout."""
+    """The operator of this checkout, or of another release's sources, as a process of its own."""
 
-    def __init__(self, log, kubeconfig, arguments):
+    def __init__(self, log, kubeconfig, arguments, sources=None):
         self.log = log
         self.health = self.metrics_port = 0
         self.started = time.monotonic()
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("QCS_", "KUBE"))}
-        environ["PYTHONPATH"] = str(ROOT / "operator" / "src")
-        self._file = log.open("a")
-        self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "qwen_cached_serve", "--kubeconfig", str(kubeconfig),
-                "--bind-address", "127.0.0.1", "--health-port", "0", "--metrics-port", "0", *arguments,
-            ],
-            stdout=self._file,
-            stderr=subprocess.STDOUT,
-            env=environ,
-        )  # fmt: skip
+        told = ["--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1"]
+        told += ["--health-port", "0", "--metrics-port", "0", *arguments]
+        self.start_seconds = 30.0 if sources is None else 180.0  # imports included
+        log.touch()  # the fork server opens it a moment after this
+        if sources is None:
+            self.process = WarmProcess(told, environ, log)
+        else:
+            command = [sys.executable, "-m", "qwen_cached_serve", *told]
+            with log.open("a") as file:
+                self.process = subprocess.Popen(
+                    command, stdout=file, stderr=subprocess.STDOUT, env=environ | {"PYTHONPATH": str(sources)}
+                )
 
     def lines(self):
         found = []
@@ -109,12 +111,12 @@ class OperatorProcess:
                 raise RuntimeError(f"the operator ended: {self.log.read_text()[-3000:]}")
             return self.events("operator starts")
 
-        line = (await eventually(started))[-1]
+        line = (await eventually(started, self.start_seconds))[-1]
         self.health, self.metrics_port = line["health_port"], line["metrics_port"]
 
     async def wait_ready(self):
         await self.wait_for_ports()
-        await eventually(lambda: self.fetch(self.health, "/readyz")[0] == 200)
+        await eventually(lambda: self.fetch(self.health, "/readyz")[0] == 200, self.start_seconds)
 
     @staticmethod
     def fetch(port, path):
@@ -150,7 +152,6 @@ class OperatorProcess:
             if self.alive():
                 self.process.kill()
                 self.process.wait(5)
-            self._file.close()
 
 
 async def eventually(check, timeout=30.0, interval=0.05):

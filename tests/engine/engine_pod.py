@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import socket
 import subprocess
 import time
@@ -15,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.unit.inpod.pod_folder import PodFolder, wait_for
+from tests.unit.inpod.pod_folder import PodFolder, kill_all, wait_for
 
 BROKEN_SECONDS = 900
 """Limit of every wait: a slow, busy machine is no fault, a program that hangs is."""
@@ -76,7 +74,7 @@ class EnginePod(PodFolder):
 
     def kill_engine(self) -> None:
         """End the engine's container as the kernel does: every process of it, at once."""
-        os.killpg(self.engine.pid, signal.SIGKILL)
+        kill_all(self.engine.pid)
         self.engine.wait()
 
     def cache_server_pid(self) -> int:
@@ -112,18 +110,25 @@ class EnginePod(PodFolder):
         except OSError:
             return False
 
-    def complete(self, tokens: list[int], seconds: float = BROKEN_SECONDS) -> float:
-        """Send a prompt of token ids; returns the seconds it took."""
-        body = json.dumps({"model": "tiny", "prompt": tokens, "max_tokens": 2, "temperature": 0}).encode()
+    def complete(self, tokens: list[int], seconds: float = BROKEN_SECONDS, length: int = 2) -> float:
+        """Send a prompt of token ids and get as many tokens as asked for; returns the seconds it took."""
+        asked = {"model": "tiny", "prompt": tokens, "max_tokens": length, "ignore_eos": True, "temperature": 0}
         began = time.monotonic()
-        status, answer = self.get(self.layout.settings().ports.engine, "/v1/completions", body, seconds)
+        status, answer = self.get(
+            self.layout.settings().ports.engine, "/v1/completions", json.dumps(asked).encode(), seconds
+        )
         assert status == 200, answer
+        assert json.loads(answer)["usage"]["completion_tokens"] == length
         return time.monotonic() - began
 
     def external_hits(self) -> float:
         """Tokens that the engine has loaded from LMCache in this life."""
+        return self.metric("vllm:external_prefix_cache_hits_total")
+
+    def metric(self, name: str) -> float:
+        """Sum of one of the engine's metrics."""
         text = self.get(self.layout.settings().ports.engine, "/metrics")[1].decode()
-        values = re.findall(r"^vllm:external_prefix_cache_hits_total\{[^}]*\} (\S+)$", text, re.MULTILINE)
+        values = re.findall(rf"^{name}\{{[^}}]*\}} (\S+)$", text, re.MULTILINE)
         return sum(float(value) for value in values)
 
     def get(self, port: int, path: str, body: bytes | None = None, seconds: float = 10) -> tuple[int, bytes]:

@@ -7,15 +7,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qwen_cached_serve.inpod.facts import Ports, ServeSettings
+from qwen_cached_serve.inpod.facts import dumps
+from qwen_cached_serve.inpod.flags import engine_argv
 from tests.engine.engine_pod import BROKEN_SECONDS, EnginePod, free_ports, prompt, write_copy
-from tests.unit.inpod.pod_folder import wait_for
+from tests.unit.inpod.pod_folder import members, wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -115,43 +117,72 @@ def known_before(chain: EnginePod) -> set[int]:
     return {int(item) for item in json.loads(chain.layout.registrations.read_text())["ids"]}
 
 
-def test_both_end_on_sigterm(chain: EnginePod, timings: dict[str, float | str]) -> None:
-    for name, process in (("engine", chain.engine), ("cache_server", chain.cache_server)):
-        began = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=BROKEN_SECONDS) == 0
-        timings[f"{name}_stop_seconds"] = round(time.monotonic() - began, 1)
-
-
-def test_an_engine_with_another_n_never_becomes_ready(
-    tmp_path: Path, engine_python: str, tiny_settings: ServeSettings
-) -> None:
-    """The probe measured 352; the engine is started so that its N is 384, one granule of 32 more."""
-    ports = Ports(*free_ports(4))
-    pod = EnginePod(tmp_path / "pod", replace(tiny_settings, ports=ports), engine_python)
+@pytest.fixture
+def neighbour(chain: EnginePod, tmp_path: Path) -> Iterator[EnginePod]:
+    """A second engine for the chain's cache server and its report, on a port of its own."""
+    own = chain.layout.settings()
+    settings = replace(own, ports=replace(own.ports, engine=free_ports(1)[0]))
+    pod = EnginePod(tmp_path / "pod", settings, chain.python)
+    report = chain.layout.report()
+    (pod.layout.state / "report.json").write_text(dumps(report))
+    (pod.layout.state / "engine.argv.json").write_text(json.dumps(engine_argv(settings, report)))
     try:
-        status, said = pod.run("probe", seconds=BROKEN_SECONDS)
-        assert status == 0, said[-3000:]
-        path = pod.layout.state / "engine.argv.json"
-        argv = json.loads(path.read_text())
-        argv[argv.index("--block-size") + 1] = "128"  # 405,504 bytes / (128 x 1,152) = 2.75, so N = 3 x 128
-        path.write_text(json.dumps(argv))
-        pod.cache_server = pod.start("cache-server")
-        wait_for(pod.cache_server_answers, BROKEN_SECONDS, every=0.5)
-        pod.start_engine()
-        outcomes: list[str] = []
-
-        def ended() -> bool:
-            status, said = pod.run("ready")
-            outcomes.append(said)
-            assert status == 1, said
-            return pod.engine.poll() is not None
-
-        wait_for(ended, BROKEN_SECONDS, every=2)
-        assert pod.run("ready")[0] == 1
-        assert not pod.layout.gate.exists()
-        assert pod.engine.returncode != 0
-        assert "LMCache chunk size 352 must be a multiple of" in pod.said("engine")
+        yield pod
     finally:
         pod.close()
         pod.remove_own_segments()
+
+
+@pytest.mark.parametrize("phase", ["imports", "engine-core"])
+def test_an_engine_told_to_stop_while_it_loads_ends_at_once(
+    neighbour: EnginePod, timings: dict[str, float | str], phase: str
+) -> None:
+    """Before vLLM has a handler for SIGTERM, and when its engine process loads."""
+    neighbour.start_engine()
+    if phase == "imports":
+        wait_for(neighbour.layout.registrations.exists)
+    else:
+        wait_for(lambda: "EngineCore" in neighbour.said("engine"), BROKEN_SECONDS)
+    began = time.monotonic()
+    neighbour.engine.send_signal(signal.SIGTERM)
+    status = neighbour.engine.wait(timeout=BROKEN_SECONDS)
+    timings[f"stop_while_loading_{phase}_seconds"] = round(time.monotonic() - began, 1)
+    if phase == "imports":
+        assert status == 128 + signal.SIGTERM
+    assert status != 0
+    wait_for(lambda: not members(neighbour.engine.pid))
+
+
+def test_an_engine_with_another_n_never_becomes_ready(neighbour: EnginePod) -> None:
+    """The probe measured 352; the engine is started so that its N is 384, one granule of 32 more."""
+    path = neighbour.layout.state / "engine.argv.json"
+    argv = json.loads(path.read_text())
+    argv[argv.index("--block-size") + 1] = "128"  # 405,504 bytes / (128 x 1,152) = 2.75, so N = 3 x 128
+    path.write_text(json.dumps(argv))
+    neighbour.start_engine()
+
+    def ended() -> bool:
+        status, said = neighbour.run("ready")
+        assert status == 1, said
+        return neighbour.engine.poll() is not None
+
+    wait_for(ended, BROKEN_SECONDS, every=2)
+    assert neighbour.run("ready")[0] == 1
+    assert not neighbour.layout.gate.exists()
+    assert neighbour.engine.returncode != 0
+    assert f"LMCache chunk size {N} must be a multiple of" in neighbour.said("engine")
+
+
+def test_both_end_on_sigterm(chain: EnginePod, timings: dict[str, float | str]) -> None:
+    """The last one: the engine first answers what it was asked."""
+    with ThreadPoolExecutor() as clients:
+        answer = clients.submit(chain.complete, prompt(40, seed=9), length=300)
+        wait_for(lambda: chain.metric("vllm:num_requests_running") == 1)
+        for name, process in (("engine", chain.engine), ("cache_server", chain.cache_server)):
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=BROKEN_SECONDS) == 0
+            timings[f"{name}_stop_seconds"] = round(time.monotonic() - began, 1)
+        timings["drained_request_seconds"] = round(answer.result(), 1)
+    assert not members(chain.engine.pid)
+    assert not members(chain.cache_server.pid)

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, ProbeReport, ServeSettings, Versions
+from qwen_cached_serve.inpod.arguments import canonical
+from qwen_cached_serve.inpod.facts import (
+    CacheSettings,
+    EngineSettings,
+    L2Tier,
+    ProbeReport,
+    ServeSettings,
+    Versions,
+)
 from qwen_cached_serve.inpod.flags import (
     RESERVED_CACHE_SERVER_FLAGS,
     RESERVED_ENGINE_FLAGS,
@@ -17,6 +25,8 @@ from qwen_cached_serve.inpod.flags import (
     cache_server_argv,
     reserved_pattern,
 )
+from qwen_cached_serve.inpod.namespaces import adapter, namespace_of
+from qwen_cached_serve.inpod.neutral import ENGINE, load_neutral
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -28,6 +38,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from lmcache.cli.commands.server import ServerCommand
 from lmcache.v1.distributed.config import parse_args_to_config
+from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
 
 class Ambiguous(Exception):
     pass
@@ -39,7 +50,7 @@ asked = json.load(sys.stdin)
 server = argparse.ArgumentParser()
 ServerCommand().add_arguments(server)
 parsers = {"vllm serve 0.32.0": make_arg_parser(FlexibleArgumentParser()), "lmcache server 0.5.6": server}
-answer = {"options": {}, "missed": {}, "sizes": []}
+answer = {"options": {}, "missed": {}, "sizes": [], "tiers": [], "spellings": []}
 for program, parser in parsers.items():
     parser.error = refuse
     answer["options"][program] = sorted({name for action in parser._actions for name in action.option_strings})
@@ -63,10 +74,47 @@ for program, parser in parsers.items():
 for argv in asked["servers"]:
     arguments = server.parse_args(argv[2:])
     answer["sizes"].append(parse_args_to_config(arguments).l1_manager_config.memory_config.size_in_bytes)
+for spec in asked["tiers"]:
+    (adapter,) = parse_args_to_l2_adapters_config(argparse.Namespace(l2_adapter=[json.dumps(spec)])).adapters
+    names = ("base_path", "key_prefix", "s3_endpoint", "max_capacity_gb")
+    found = {name: getattr(adapter, name, None) for name in names}
+    answer["tiers"].append([type(adapter).__name__, found, adapter.eviction_config is not None])
+for spellings in asked["spellings"]:
+    # `serve` parses below the program's own parser, where abbreviations and dashes are handled.
+    parser = FlexibleArgumentParser(prog="vllm")
+    make_arg_parser(parser.add_subparsers(dest="subparser").add_parser("serve"))
+    answer["spellings"].append([repr(vars(parser.parse_args(["serve", "m", *argv]))) for argv in spellings])
 print("ANSWER" + json.dumps(answer))
 """
 
 SIZES = [1 << 30, 60 << 30, 64 << 30, 100 << 30, 1_000_000_000, (3 << 30) + 4096, 123_456_789_123]
+
+
+IDENTITY = "v1-" + "a" * 40
+TIERS = (
+    L2Tier("d", "Filesystem", path="/l2"),
+    L2Tier("d", "Filesystem", path="/l2", capacity_bytes=3 << 29),
+    L2Tier("v", "Valkey", endpoint="h:6379"),
+    L2Tier("s", "S3", endpoint="https://{namespace}.s3.x", region="eu"),
+    L2Tier("r", "Resp", endpoint="h:6379", identity=IDENTITY),
+)
+SPELLINGS = [
+    [["--load-format", "dummy"], ["--load_format=dummy"], ["--load-f", "dummy"]],
+    [["--no-enforce-eager"], ["--no_enforce_eager"], ["--no-enforce-e"]],
+    [["--quantization", "fp8"], ["-q", "fp8"], ["-q=fp8"], ["-qfp8"]],
+    [["--optimization-level", "3"], ["-O3"], ["-O", "3"], ["-O=3"]],
+    [
+        ["--hf-overrides", '{"a": 1, "b": {"c": [1, 2]}}'],
+        ["--hf-overrides.a", "1", "--hf-overrides.b.c", "[1, 2]"],
+        ["--hf_overrides.b.c=[1,2]", "--hf-overrides.a=1"],
+    ],
+    [["--hf-overrides.a", "1", "--hf-overrides", '{"a": 2}'], ["--hf-overrides", '{"a": 1}']],
+    [["--hf-overrides.a+", "x,y"], ["--hf-overrides.a+=x", "--hf-overrides.a+=y"], ['--hf-overrides={"a":["x","y"]}']],
+    [["--seed", "1", "--seed", "2"], ["--seed=2"]],
+    [["--dtype", "half", "--seed", "2"], ["--seed", "2", "--dtype=half"]],
+    [["--gpu-memory-utilization", ".9"], ["--device-memory-utilization", ".9"]],
+]
+"""Groups that vLLM's parser takes for the same; `inpod.arguments` has to agree."""
 
 
 def table_for_script(table: FlagTable) -> list[Any]:
@@ -87,6 +135,8 @@ def answer(engine_python: str) -> dict[str, Any]:
             "lmcache server 0.5.6": table_for_script(RESERVED_CACHE_SERVER_FLAGS),
         },
         "servers": servers,
+        "tiers": [adapter(tier, IDENTITY) for tier in TIERS],
+        "spellings": SPELLINGS,
     }
     done = subprocess.run(
         [engine_python, "-c", SCRIPT], input=json.dumps(asked), capture_output=True, text=True, timeout=600
@@ -108,3 +158,27 @@ def test_no_abbreviation_that_a_parser_takes_for_a_reserved_flag_gets_through(an
 @pytest.mark.case("B40")
 def test_b40_the_cache_server_takes_the_size_to_the_byte(answer: dict[str, Any]) -> None:
     assert answer["sizes"] == SIZES
+
+
+def test_spellings_are_the_same_to_the_engine_and_to_the_identity(answer: dict[str, Any]) -> None:
+    flags = load_neutral().programs[ENGINE]
+    for spellings, parsed in zip(SPELLINGS, answer["spellings"], strict=True):
+        assert len(set(parsed)) == 1, spellings
+        assert len({json.dumps(canonical(argv, flags, "0.32.0")) for argv in spellings}) == 1, spellings
+
+
+def test_lmcache_takes_every_tier_in_its_namespace(answer: dict[str, Any]) -> None:
+    namespace = namespace_of(IDENTITY)
+    kinds = [kind for kind, _, _ in answer["tiers"]]
+    assert kinds == [
+        "FSL2AdapterConfig",
+        "FSNativeL2AdapterConfig",
+        "ValkeyL2AdapterConfig",
+        "S3L2AdapterConfig",
+        "RESPL2AdapterConfig",
+    ]
+    disk, limited, valkey, bucket, _ = (found for _, found, _ in answer["tiers"])
+    assert disk["base_path"] == limited["base_path"] == f"/l2/{namespace}"
+    assert (limited["max_capacity_gb"], answer["tiers"][1][2]) == (1.5, True)
+    assert valkey["key_prefix"] == namespace
+    assert namespace in bucket["s3_endpoint"]

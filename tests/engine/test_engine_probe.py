@@ -113,6 +113,8 @@ def judged(
         "another family": replace(tiny_settings, model=str(llama), engine=own),
         "an unknown backend": replace(tiny_settings, engine=replace(engine, attention_backend="NOT_ONE")),
         "no such model": replace(tiny_settings, model=str(folder / "none")),
+        "a chunk above L1": replace(tiny_settings, cache=replace(tiny_settings.cache, l1_size_bytes=1 << 20)),
+        "a GPU": replace(tiny_settings, engine=replace(engine, accelerator="GPU"), gpu_count=1),
     }
     pod = EnginePod(folder / "pod", tiny_settings, engine_python)
     questions = folder / "questions.json"
@@ -176,6 +178,15 @@ def test_other_refusals(judged: dict[str, Any]) -> None:
     assert judged["an unknown backend"]["code"] == "BadEngineArgs"
     assert "NOT_ONE" in judged["an unknown backend"]["message"]
     assert judged["no such model"]["code"] == "CheckpointMissing"
+    assert judged["a GPU"]["code"] == "DeviceMissing"
+
+
+def test_a_chunk_that_never_fits_into_l1(judged: dict[str, Any]) -> None:
+    """Four layers, each with a page of 352 tokens x 1,152 bytes."""
+    answer = judged["a chunk above L1"]
+    assert answer["code"] == "ChunkLargerThanL1"
+    assert f"takes {4 * 352 * 1152} bytes" in answer["message"]
+    assert "spec.cache.l1.size" in answer["hint"]
 
 
 class FakeHub(ThreadingHTTPServer):

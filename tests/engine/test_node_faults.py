@@ -1,8 +1,15 @@
-"""Faults of a serving pod on a real node: a dead cache server, sizes that disagree; cache off, lifecycle Stopped."""
+"""Faults and ends of a serving pod on a real node: a dead cache server, sizes that disagree, a deleted pod; cache off.
+
+Tests from the first to the last about the resource `tiny` share it and are told in their order: an engine's start
+costs more than all that is asked of it.
+"""
 
 import json
 import threading
 import time
+import urllib.request
+
+import pytest
 
 from demo.shell import DemoError, http
 from tests.node_support import ROOT
@@ -16,6 +23,14 @@ for p in pathlib.Path('/proc').iterdir():
             os.kill(int(p.name), signal.SIGKILL)
             print('killed', p.name)
 """
+
+
+LIFE = "/var/run/qcs/registrations-before.json"
+"""Written by the process that becomes `vllm`, just before."""
+LOADING_END_SECONDS = 30
+"""A pod whose engine loads must be gone by then, with its cache server; its grace period is 90 s."""
+PAUSE_SECONDS = 10
+"""Before the engine of a serving pod gets SIGTERM."""
 
 
 class Traffic:
@@ -55,19 +70,55 @@ def pod_ready(pod):
     return ready_condition(pod).get("status") == "True"
 
 
-def test_a_killed_cache_server_neither_leaves_the_service_nor_loses_requests(node, node_namespace):
-    node.apply(node_namespace, node.tiny("tiny"))
-    node.wait_ready(node_namespace, "tiny")
-    name = node.pods(node_namespace)[0]["metadata"]["name"]
-    ready_before = ready_condition(node.pods(node_namespace)[0])
+@pytest.fixture(scope="module")
+def applied(node, module_namespace):
+    """The namespace with the resource `tiny`."""
+    node.apply(module_namespace, node.tiny("tiny"))
+    return module_namespace
+
+
+@pytest.fixture(scope="module")
+def tiny(node, applied):
+    """The same, once the resource is Ready."""
+    node.wait_ready(applied, "tiny")
+    return applied
+
+
+def test_a_pod_deleted_while_its_engine_loads_is_gone_within_seconds(node, applied):
+    """Neither the kernel's protection of pid 1 nor a pause for clients, who are not there, hold it back."""
+
+    def loading():
+        """The only pod, once its engine's container has started `vllm`; it must not be Ready yet."""
+        pods = node.pods(applied)
+        if len(pods) != 1:
+            return None
+        assert not pod_ready(pods[0])
+        state = next((s["state"] for s in pods[0]["status"].get("containerStatuses", []) if s["name"] == "engine"), {})
+        life = ("exec", "-n", applied, pods[0]["metadata"]["name"], "-c", "engine", "--", "cat", LIFE)
+        return pods[0] if "running" in state and "pid" in node.shell.kubectl(*life, check=False) else None
+
+    pod = node.wait("the engine loads", loading)
+    grace = pod["spec"]["terminationGracePeriodSeconds"]
+    began = time.monotonic()
+    node.shell.kubectl("delete", "pod", "-n", applied, pod["metadata"]["name"], f"--timeout={grace + 60}s")
+    seconds = time.monotonic() - began
+    figures = {"grace_seconds": grace, "gone_after_seconds": round(seconds, 1)}
+    print(json.dumps(figures))
+    (ROOT / "build" / "reports" / "deleted-while-loading.json").write_text(json.dumps(figures, indent=1))
+    assert seconds < LOADING_END_SECONDS < grace
+
+
+def test_a_killed_cache_server_neither_leaves_the_service_nor_loses_requests(node, tiny):
+    name = node.pods(tiny)[0]["metadata"]["name"]
+    ready_before = ready_condition(node.pods(tiny)[0])
     with (
-        node.shell.forward(f"pod/{name}", node_namespace, 8000) as engine,
-        node.shell.forward(f"pod/{name}", node_namespace, 8081) as relay,
+        node.shell.forward(f"pod/{name}", tiny, 8000) as engine,
+        node.shell.forward(f"pod/{name}", tiny, 8081) as relay,
         Traffic(engine, "tiny") as traffic,
     ):
         before = set(json.loads(http(f"{relay}/status"))["registered_gpu_ids"])
         killed = node.shell.kubectl(
-            "exec", "-n", node_namespace, name, "-c", "cache-server", "--", "python3", "-c", KILL_CACHE_SERVER
+            "exec", "-n", tiny, name, "-c", "cache-server", "--", "python3", "-c", KILL_CACHE_SERVER
         )
         assert "killed" in killed
         at = time.monotonic()
@@ -81,7 +132,7 @@ def test_a_killed_cache_server_neither_leaves_the_service_nor_loses_requests(nod
 
         again = node.wait("the engine registers with the new cache server", registered_again, seconds=180)
         seconds_to_register = time.monotonic() - at
-    pod = node.pods(node_namespace)[0]
+    pod = node.pods(tiny)[0]
     measured = {
         "seconds_until_registered_again": round(seconds_to_register, 1),
         "left_the_service": ready_condition(pod) != ready_before,
@@ -98,16 +149,62 @@ def test_a_killed_cache_server_neither_leaves_the_service_nor_loses_requests(nod
     statuses = pod["status"]["containerStatuses"] + pod["status"]["initContainerStatuses"]
     assert all(status["restartCount"] == 0 for status in statuses)
 
-    node.patch(node_namespace, "tiny", {"cache": {"mode": "Disabled"}})
-    node.wait_ready(node_namespace, "tiny")
-    pods = node.pods(node_namespace)
+
+def test_without_the_cache_there_is_no_cache_server_and_no_connector(node, tiny):
+    node.patch(tiny, "tiny", {"cache": {"mode": "Disabled"}})
+    node.wait_ready(tiny, "tiny")
+    pods = node.pods(tiny)
     assert len(pods) == 1
     assert "cache-server" not in {c["name"] for c in pods[0]["spec"].get("initContainers", [])}
-    arguments = node.resource(node_namespace, "tiny")["status"]["plan"]["engineArgs"]
+    arguments = node.resource(tiny, "tiny")["status"]["plan"]["engineArgs"]
     assert not any(argument.startswith("--kv-transfer-config") for argument in arguments)
 
-    node.patch(node_namespace, "tiny", {"lifecycle": "Stopped"})
-    node.wait("the pods are gone", lambda: not node.shell.list("pods", node_namespace), seconds=180)
+
+class Answer(threading.Thread):
+    """One streamed completion of a fixed number of tokens; its end is told by the engine."""
+
+    def __init__(self, base, tokens):
+        super().__init__(daemon=True)
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+        headers = {"Content-Type": "application/json"}
+        self._request = urllib.request.Request(f"{base}/v1/completions", json.dumps(body).encode(), headers)
+        self.began = threading.Event()
+        self.reason, self.error, self.ended = None, None, None
+
+    def run(self):
+        try:
+            with urllib.request.urlopen(self._request, timeout=300) as stream:
+                for line in stream:
+                    if line.startswith(b"data: {"):
+                        self.began.set()
+                        self.reason = json.loads(line[6:])["choices"][0]["finish_reason"] or self.reason
+        except OSError as error:
+            self.error = error
+        self.ended = time.monotonic()
+
+
+def test_a_stopped_pod_finishes_its_requests_first(node, tiny):
+    """The request is still running when the engine gets SIGTERM, and is answered to its last token."""
+    name = node.pods(tiny)[0]["metadata"]["name"]
+    with node.shell.forward(f"pod/{name}", tiny, 8000) as base:
+        short = Answer(base, 100)
+        began = time.monotonic()
+        short.start()
+        short.join()
+        # As many tokens as take three pauses, as fast as this machine is; the drain allows seven.
+        answer = Answer(base, min(7500, int(3 * PAUSE_SECONDS * 100 / (short.ended - began))))
+        answer.start()
+        assert answer.began.wait(300), answer.error
+        began = time.monotonic()
+        node.patch(tiny, "tiny", {"lifecycle": "Stopped"})
+        answer.join(300)
+        seconds = answer.ended - began
+    assert (answer.error, answer.reason) == (None, "length")
+    assert seconds > PAUSE_SECONDS, "the request ended before the engine was told to"
+    node.wait("the pods are gone", lambda: not node.shell.list("pods", tiny), seconds=180)
+    figures = {"answered_after_seconds": round(seconds, 1), "gone_after_seconds": round(time.monotonic() - began, 1)}
+    print(json.dumps(figures))
+    (ROOT / "build" / "reports" / "stopped-while-serving.json").write_text(json.dumps(figures, indent=1))
 
 
 def test_a_server_with_another_chunk_size_never_lets_the_pod_become_ready(node, node_namespace):
