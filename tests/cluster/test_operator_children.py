@@ -7,7 +7,16 @@ import time
 import pytest
 
 from qwen_cached_serve.core import names
-from qwen_cached_serve.kube.port import CONFIG_MAPS, DEPLOYMENTS, SERVES, SERVICE_ACCOUNTS, SERVICES, NotFound
+from qwen_cached_serve.core.records import record_of
+from qwen_cached_serve.kube.port import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    SERVES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    NotFound,
+)
 from tests.cluster.operator_resources import base, children, complete, condition, report, serve, serving, with_message
 from tests.cluster.operator_support import eventually
 
@@ -372,6 +381,9 @@ async def test_old_config_maps_go_when_nothing_names_them(cluster, api, namespac
         return maps
 
     assert first in await eventually(two)
+    for revision in await api.list_all(CONTROLLER_REVISIONS, namespace):
+        if record_of(revision).config_map == first:
+            cluster.kubectl("delete", "-n", namespace, f"controllerrevision/{revision['metadata']['name']}")
     for replica_set in cluster.get("replicaset", "-n", namespace)["items"]:
         volumes = replica_set["spec"]["template"]["spec"]["volumes"]
         if first in [volume.get("configMap", {}).get("name") for volume in volumes]:

@@ -23,6 +23,7 @@ from qwen_cached_serve import __version__
 from qwen_cached_serve import settings as configuration
 from qwen_cached_serve.control import handlers
 from qwen_cached_serve.control.cache import Cache, Key
+from qwen_cached_serve.control.podlogs import PodLogs
 from qwen_cached_serve.control.preflight import Preflight
 from qwen_cached_serve.control.queue import WorkQueue
 from qwen_cached_serve.control.reconciler import Reconciler
@@ -44,6 +45,7 @@ FINISH_SECONDS = 8.0
 """Time for work in hand when the process is asked to end (a pod has 30 s by default)."""
 
 LEASE_REQUEST_SECONDS = 5.0
+LOG_REQUEST_SECONDS = 10.0
 
 
 class Operator:
@@ -74,6 +76,7 @@ class Operator:
         )
         self._reader = PodReader()
         self._verifier = Verifier(reader=self._reader, cache=self._cache, queue=self._queue)
+        self._logs = PodLogs(port=client.limited(LOG_REQUEST_SECONDS), queue=self._queue)
         self._watcher = handlers.Watcher(
             cache=self._cache,
             queue=self._queue,
@@ -86,7 +89,8 @@ class Operator:
             cache=self._cache,
             metrics=metrics,
             defaults=OperatorDefaults(settings.engine_image, settings.engine_cpu_image),
-            enrich=self._verifier.enriched,
+            enrich=lambda seen: self._logs.enriched(self._verifier.enriched(seen)),
+            want_logs=self._logs.want,
         )
         self._web = WebServer(
             host=settings.bind_address,
@@ -132,6 +136,7 @@ class Operator:
         self._helpers += [
             self._essential("leadership", self._leadership()),
             self._essential("resync", self._resync.run()),
+            self._essential("pod-logs", self._logs.run()),
         ]
         if self._settings.pod_status:
             self._helpers.append(self._essential("verifier", self._verify()))

@@ -12,7 +12,7 @@ from qwen_cached_serve.api.crd import FILE_NAME, SIZE_LIMIT_BYTES, build_crd, bu
 from qwen_cached_serve.api.documents import load
 from qwen_cached_serve.api.schema import MIXED, NO, YES
 from qwen_cached_serve.api.structural import check
-from qwen_cached_serve.api.v1alpha1.operations import LIFECYCLE
+from qwen_cached_serve.api.v1alpha1.operations import LIFECYCLE, UPGRADE
 
 CHECKED_IN = Path(__file__).parents[3] / "crds" / FILE_NAME
 
@@ -54,7 +54,9 @@ def test_yaml_1_1_reads_what_was_written():
 def test_every_description_says_what_a_change_does():
     for path in (path for path in FIELDS if path.startswith("spec")):
         description = FIELDS[path]["description"]
-        ending = next((end for end in (YES, NO, MIXED, LIFECYCLE.sentence) if description.endswith(end)), None)
+        ending = next(
+            (end for end in (YES, NO, MIXED, LIFECYCLE.sentence, UPGRADE.sentence) if description.endswith(end)), None
+        )
         assert ending, path
         assert len(description.removesuffix(ending).split()) >= 4, path
         assert "  " not in description, path
@@ -65,6 +67,7 @@ def test_every_description_says_what_a_change_does():
     [
         ("spec.replicas", NO),
         ("spec.lifecycle", LIFECYCLE.sentence),
+        ("spec.rollout.onOperatorUpgrade", UPGRADE.sentence),
         ("spec.service.port", NO),
         ("spec.rollout", NO),
         ("spec.cache.onUnavailable", NO),

@@ -106,13 +106,54 @@ def test_plan_of_a_model(qcs, arguments, n, chunk, tokens):
     assert (code, err) == (0, "")
     assert data["blockSize"] == n
     assert (data["chunkSize"], data["maxNumBatchedTokens"]) == (chunk, tokens)
-    server = data["cacheServer"]["argv"]
+    server = data["cacheServerArgs"]
     assert server[:2] == ["lmcache", "server"]
     assert server[server.index("--chunk-size") + 1] == str(chunk)
-    engine = data["engine"]["argv"]
+    engine = data["engineArgs"]
+    assert engine[:2] == ["vllm", "serve"]
     assert engine[engine.index("--max-num-batched-tokens") + 1] == str(tokens)
-    for command in (data["engine"], data["cacheServer"]):
-        assert all(flag["reason"] and flag["source"] for flag in command["flags"])
+    for flags in (data["engineFlags"], data["cacheServerFlags"]):
+        assert all(flag["reason"] and flag["source"] for flag in flags)
+
+
+def test_plan_as_json_has_all_the_figures(qcs):
+    arguments = ["--tp", "2", "--kv-cache-dtype", "fp8", "--speculative-tokens", "1", "--gpu", "H100"]
+    versions = ["--vllm", "0.32.0", "--lmcache", "0.5.6"]
+    code, out, err = qcs("plan", "Qwen/Qwen3.6-27B", *arguments, *versions, "-o", "json")
+    data = json.loads(out)
+    assert (code, err) == (0, "")
+    figures = {"blockSize": 1584, "kernelBlockSize": 1584, "chunkSize": 1584, "maxNumBatchedTokens": 3167}
+    # 48 + 16 + 1 layers, 1,024 bytes each on two ranks; 17 layers in a group of the pool
+    figures |= {"bytesPerToken": 65 * 1024 * 2, "bytesPerBlock": 17 * 1584 * 1024}
+    assert {name: data[name] for name in figures} == figures
+    assert data["versions"] == {"vllm": "0.32.0", "lmcache": "0.5.6"}
+    assert data["problem"] is None
+    assert data["prediction"]["kvGroups"] == {"linear": 3, "attention": 1, "layersEach": 17}
+    assert data["prediction"]["attentionBackend"] == "FLASH_ATTN"
+    assert data["prediction"]["gdnPrefillBackend"] == "flashinfer"
+    assert len(data["prediction"]["explanation"]) == 8
+    assert any("LMCache/LMCache#4984" in warning for warning in data["warnings"])
+
+
+def test_plan_takes_what_has_no_field_as_extra_arguments(qcs):
+    arguments = ["Qwen/Qwen3.6-27B", "--gpu", "H100", "--vllm", "0.33.0", "--gdn-prefill-backend", "triton"]
+    data = json.loads(qcs("plan", *arguments, "--mamba-cache-dtype", "float32", "-o", "json")[1])
+    # The window in float32: 3 x 10,240 x 4 bytes more than the state needs otherwise.
+    assert (data["blockSize"], data["prediction"]["convolutionBytes"]) == (800, 122_880)
+    assert data["engineArgs"][-4:] == ["--mamba-cache-dtype", "float32", "--gdn-prefill-backend", "triton"]
+    bf16 = json.loads(qcs("plan", "Qwen/Qwen3.6-27B", "--mamba-ssm-cache-dtype", "bfloat16", "-o", "json")[1])
+    assert bf16["blockSize"] == 400
+
+
+def test_what_a_word_of_plan_means(qcs, file, tmp_path, monkeypatch):
+    path = file(resource())
+    for arguments in ([path], ["-f", path], ["--file", path]):
+        assert json.loads(qcs("plan", *arguments, "-o", "json")[1])["name"] == "q36"
+    for arguments in (["Qwen/Qwen3.5-0.8B"], ["--model", "Qwen/Qwen3.5-0.8B"]):
+        assert json.loads(qcs("plan", *arguments, "-o", "json")[1])["blockSize"] == 544
+    plain = tmp_path / "resource-without-an-ending"
+    plain.write_text(path.read_text())
+    assert json.loads(qcs("plan", plain, "-o", "json")[1])["name"] == "q36"
 
 
 def test_plan_for_people(qcs):
@@ -140,7 +181,8 @@ def test_plan_of_a_file(qcs, file):
     cached, plain = json.loads(out)
     assert code == 0
     assert cached["memory"]["cacheServer"]["requests"]["memory"] == "102Gi"
-    assert (plain["cacheServer"], plain["chunkSize"], plain["maxNumBatchedTokens"]) == (None, None, None)
+    assert (plain["cacheServerArgs"], plain["chunkSize"], plain["maxNumBatchedTokens"]) == (None, None, None)
+    assert plain["cacheServerFlags"] == []
 
 
 def test_plan_says_why_a_pod_would_refuse(qcs, file):
@@ -161,13 +203,37 @@ def test_plan_of_an_unknown_model_is_honest(qcs, file):
 @pytest.mark.case("B14")
 def test_plan_warns_of_a_block_larger_than_the_context(qcs):
     _, out, _ = qcs("plan", "--model", "Qwen/Qwen3.5-122B-A10B", "--max-model-len", "1024")
-    assert "a cache entry holds 2096 tokens, but maxModelLen is 1024: no prompt is ever cached" in out
+    assert "N = 2096 is larger than maxModelLen 1024: no request ever fills a block" in out
+    assert "vllm#48401" in out
 
 
 def test_plan_warns_of_the_alignment_trap(qcs):
     arguments = ["plan", "--model", "Qwen/Qwen3.6-27B", "--gpu", "H100", "--vllm", "0.33.0", "--block-size"]
-    assert "784 makes N = 3136 instead of 832" in qcs(*arguments, "784")[1]
+    assert (
+        "it makes N = 3136 instead of 832, so every recurrent state takes 277 % more memory"
+        in qcs(*arguments, "784")[1]
+    )
     assert "alignment step, not the block size" not in qcs(*arguments, "64")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1]", "expected a JSON object, the model's config.json"),
+        ("{}", "architectures: missing"),
+        ('{"architectures": ["Qwen4ExpForCausalLM"]}', "Qwen4ExpForCausalLM has another cache layout"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_config_that_cannot_be_planned_is_one_line(qcs, tmp_path, text, words):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    for argument in (path, tmp_path):
+        code, out, err = qcs("plan", "--config", argument)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"qcs: --config {path}: ")
+        assert words in err
+        assert len(err.strip().splitlines()) == 1
 
 
 def test_plan_warns_of_a_model_that_a_cpu_cannot_cache(qcs):
@@ -179,8 +245,16 @@ def test_plan_warns_of_a_model_that_a_cpu_cannot_cache(qcs):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["plan"], "give a FILE, --model ID or --config config.json"),
-        (["plan", "--model", "acme/other"], "not in the catalogue (Qwen/Qwen3.5-0.8B"),
+        (["plan"], "give a MODEL (hub id), --config config.json or -f FILE"),
+        (["plan", "--model", "acme/other"], "acme/other: not in the catalogue (Qwen/Qwen3.5-0.8B"),
+        (["plan", "Qwen/Qwen3.8-Flash-Next"], "Qwen/Qwen3.8-Flash-Next: not predicted: it is a Qwen4Exp model"),
+        (["plan", "Qwen/Qwen3.6-27B", "--model", "Qwen/Qwen3.5-0.8B"], "Qwen/Qwen3.6-27B: given twice; name one model"),
+        (["plan", "a.yaml", "-f", "b.yaml"], "a.yaml: given twice; name one file"),
+        (["plan", "Qwen/Qwen3.6-27B", "-f", "b.yaml"], "with a file (-f b.yaml), its spec names the model"),
+        (["plan", str(GOLDEN / "minimal" / "in.yaml"), "--tp", "2"], "--tp: with a file, change its spec instead"),
+        (["plan", "Qwen/Qwen3.6-27B", "--vllm", "nightly"], "--vllm nightly: not a release number"),
+        (["plan", "Qwen/Qwen3.6-27B", "--lmcache", "0.5.x"], "--lmcache 0.5.x: not a release number"),
+        (["plan", "--config", str(GOLDEN / "minimal" / "in.yaml")], "not JSON"),
         (["plan", "--model", "Qwen/Qwen3.6-27B", "--gpu", "Voodoo"], "give its compute capability instead"),
         (["plan", "--model", "Qwen/Qwen3.6-27B", "--accelerator", "tpu"], "accelerator.type"),
         (["plan", "--config", "/nowhere/config.json"], "cannot be read: No such file"),

@@ -4,7 +4,17 @@ what a real server does is tested in tests/cluster."""
 import copy
 
 from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Packed
-from qwen_cached_serve.kube.port import OWNED, PODS, REPLICA_SETS, SERVES, NotFound, resource_of
+from qwen_cached_serve.kube.port import (
+    CONTROLLER_REVISIONS,
+    OWNED,
+    PODS,
+    REPLICA_SETS,
+    SERVES,
+    Conflict,
+    Invalid,
+    NotFound,
+    resource_of,
+)
 
 UID = "00000000-0000-4000-8000-000000000001"
 
@@ -38,7 +48,27 @@ class FakeApi:
 
     async def create(self, resource, manifest):
         self._note("create", manifest["kind"], manifest["metadata"]["name"])
+        place = manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        if place in self.objects:
+            raise Conflict(f'{resource.plural} "{place[2]}" already exists', status=409)
         return self.store(manifest)
+
+    async def replace(self, resource, manifest):
+        self._note("replace", resource.kind, manifest["metadata"]["name"])
+        before = self.objects[resource.kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"]]
+        if before["metadata"]["resourceVersion"] != manifest["metadata"]["resourceVersion"]:
+            raise Conflict("modified meanwhile", status=409)
+        if before.get("data") != manifest.get("data"):
+            raise Invalid("data: field is immutable", status=422)
+        return self.store(manifest)
+
+    async def list_all(self, resource, namespace, *, selector="", limit=0):
+        self._note("list", resource.kind, selector)
+        wanted = dict(part.split("=") for part in selector.split(",") if part)
+        here = [one for (kind, where, _), one in self.objects.items() if (kind, where) == (resource.kind, namespace)]
+        fits = [one for one in here if wanted.items() <= (one["metadata"].get("labels") or {}).items()]
+        # Items of a list carry neither.
+        return [{k: v for k, v in copy.deepcopy(one).items() if k not in ("apiVersion", "kind")} for one in fits]
 
     async def delete(self, resource, namespace, name, *, uid):
         self._note("delete", resource.kind, name)
@@ -66,13 +96,13 @@ class FakeApi:
         return {name: manifest for (k, _, name), manifest in self.objects.items() if k == kind.kind}
 
     def writes(self):
-        return [request for request in self.requests if request[0] != "get"]
+        return [request for request in self.requests if request[0] not in ("get", "list")]
 
     def cache(self):
         """A cache whose indices show what is stored, as kopf's would once every event has arrived."""
         made = Cache()
         made.complete = True
-        made.attach({kind: _Index(self, kind) for kind in (SERVES, *OWNED, PODS, REPLICA_SETS)})
+        made.attach({kind: _Index(self, kind) for kind in (SERVES, *OWNED, CONTROLLER_REVISIONS, PODS, REPLICA_SETS)})
         return made
 
     def _note(self, verb, kind, name):

@@ -27,22 +27,26 @@ def designer():
     return Designer(OperatorDefaults())
 
 
-@pytest.mark.parametrize("value", [N - 1, 2 * N])
+@pytest.mark.parametrize(("value", "lmcache"), [(N - 1, None), (N - 1, "0.5.6"), (2 * N, "0.5.3")])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_tokens_outside_the_probed_range_are_refused(designer, value, restarted):
+def test_tokens_outside_the_probed_range_are_refused(designer, value, lmcache, restarted):
     if not restarted:
         designer.desired(serve())
+    changed = probed(serve(generation=2, engine=fixed(value)))
+    changed["status"] |= {"resolved": {"lmcache": lmcache}} if lmcache else {}
     with pytest.raises(SpecRefused) as refused:
-        designer.desired(probed(serve(generation=2, engine=fixed(value))))
+        designer.desired(changed)
     [problem] = refused.value.problems
     assert problem.startswith("spec.engine.vllm.maxNumBatchedTokens: ")
     assert f"Choose a value from {N} to {2 * N - 1}" in problem
 
 
-@pytest.mark.parametrize("value", [N, 2 * N - 1])
-def test_tokens_inside_the_range_are_taken(designer, value):
+@pytest.mark.parametrize(("value", "lmcache"), [(N, None), (2 * N - 1, "0.5.3"), (2 * N, None), (8192, "0.5.6")])
+def test_tokens_that_the_release_takes_are_taken(designer, value, lmcache):
     designer.desired(serve())
-    assert designer.desired(probed(serve(generation=2, engine=fixed(value)))).resolved.generation == 2
+    changed = probed(serve(generation=2, engine=fixed(value)))
+    changed["status"] |= {"resolved": {"lmcache": lmcache}} if lmcache else {}
+    assert designer.desired(changed).resolved.generation == 2
 
 
 def test_nothing_is_refused_before_a_probe(designer):

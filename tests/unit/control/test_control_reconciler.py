@@ -6,9 +6,8 @@ import datetime as dt
 import pytest
 
 from qwen_cached_serve.control.apply import COLLECTING_SECONDS
-from qwen_cached_serve.control.reconciler import REFUSED_AGAIN_SECONDS, Reconciler
+from qwen_cached_serve.control.reconciler import REFUSED_AGAIN_SECONDS
 from qwen_cached_serve.core import names
-from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -21,46 +20,8 @@ from qwen_cached_serve.kube.port import (
     Invalid,
     Transient,
 )
-from qwen_cached_serve.observe.metrics import Metrics
-from tests.unit.control.fake_api import UID, FakeApi, replica_set, serve
-
-KEY = ("ns", "q")
-
-
-class Bench:
-    def __init__(self, **spec):
-        self.api = FakeApi()
-        self.api.store(serve(**spec))
-        self.cache = self.api.cache()
-        self.metrics = Metrics()
-        self.now = dt.datetime(2026, 11, 29, tzinfo=dt.UTC)
-        self.reconciler = self.restarted()
-
-    def restarted(self):
-        """A reconciler of a new process."""
-        self.cache = self.api.cache()
-        return Reconciler(
-            port=self.api,
-            cache=self.cache,
-            metrics=self.metrics,
-            defaults=OperatorDefaults(),
-            utc_now=lambda: self.now,
-        )
-
-    async def look(self):
-        self.api.requests.clear()
-        return await self.reconciler.reconcile(KEY)
-
-    def edit(self, **spec):
-        old = self.api.of(SERVES)["q"]
-        new = serve(generation=old["metadata"]["generation"] + 1, **spec)
-        self.api.store({**old, "metadata": {**old["metadata"], **new["metadata"]}, "spec": new["spec"]})
-
-    def status(self):
-        return self.api.of(SERVES)["q"]["status"]
-
-    def condition(self, kind):
-        return next(entry for entry in self.status()["conditions"] if entry["type"] == kind)
+from tests.unit.control.bench import Bench
+from tests.unit.control.fake_api import UID, replica_set
 
 
 async def test_children_come_in_order_and_the_status_last():
@@ -233,6 +194,9 @@ async def test_old_config_maps_stay_while_a_replica_set_names_them():
     await bench.look()
     assert len(bench.api.of(CONFIG_MAPS)) == 2
     del bench.api.objects["ReplicaSet", "ns", "old"]
+    await bench.look()
+    assert len(bench.api.of(CONFIG_MAPS)) == 2  # its revision is in the history
+    bench.forget_revision_of(first)
     outcome = await bench.look()
     assert outcome.summary["deleted"] == [f"ConfigMap/{first}"]
     assert first not in bench.api.of(CONFIG_MAPS)
@@ -391,6 +355,9 @@ async def test_nothing_is_removed_before_all_pods_are_known():
     await bench.look()
     bench.edit(cache={"l1": {"size": "10Gi"}, "chunkBlocks": 2})
     bench.cache.complete = False
+    [first] = bench.api.of(CONFIG_MAPS)
+    await bench.look()
+    bench.forget_revision_of(first)
     await bench.look()
     assert len(bench.api.of(CONFIG_MAPS)) == 2
     bench.cache.complete = True
@@ -405,7 +372,7 @@ async def test_tokens_that_the_probed_size_rules_out_touch_no_child():
     resource["status"]["blockSize"] = {"probed": 784}
     bench.api.store(resource)
     before = {place: m for place, m in bench.api.objects.items() if place[0] not in ("QwenCachedServe", "Event")}
-    bench.edit(engine={"vllm": {"maxNumBatchedTokens": {"policy": "Fixed", "value": 2000}}})
+    bench.edit(engine={"vllm": {"maxNumBatchedTokens": {"policy": "Fixed", "value": 700}}})
     await bench.look()
     after = {place: m for place, m in bench.api.objects.items() if place[0] not in ("QwenCachedServe", "Event")}
     assert after == before

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from qwen_cached_serve.kube.lease import LeaseTimes
-from qwen_cached_serve.kube.port import LEASES, OWNED, READ_ONLY, SERVES
+from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, LEASES, OWNED, READ_ONLY, SERVES
 from qwen_cached_serve.settings import DEFAULT_LEASE_NAME
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_the_resource_itself_is_never_written(shipped):
     assert set(verbs) == {"get", "list", "watch"}
 
 
-@pytest.mark.parametrize("resource", [*OWNED, *READ_ONLY], ids=lambda resource: resource.plural)
+@pytest.mark.parametrize("resource", [*OWNED, CONTROLLER_REVISIONS, *READ_ONLY], ids=lambda resource: resource.plural)
 def test_what_is_watched_may_be_watched_and_only_children_written(shipped, resource):
     verbs = {
         verb
@@ -63,7 +63,16 @@ def test_what_is_watched_may_be_watched_and_only_children_written(shipped, resou
         if resource.group in rule["apiGroups"] and resource.plural in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert verbs == {"get", "list", "watch"} | ({"create", "patch", "delete"} if resource in OWNED else set())
+    written = {"create", "patch", "delete"} if resource in OWNED else set()
+    if resource is CONTROLLER_REVISIONS:
+        written = {"create", "update", "delete"}  # never applied: its data is immutable
+    assert verbs == {"get", "list", "watch"} | written
+
+
+def test_logs_may_be_read_and_that_is_a_rule_of_its_own(shipped):
+    # A rule of its own, so that it can be taken out: reading logs is optional.
+    [rule] = [rule for rule in rules(shipped) if "pods/log" in rule["resources"]]
+    assert (rule["resources"], rule["verbs"]) == (["pods/log"], ["get"])
 
 
 def test_lease_is_the_one_the_operator_uses(shipped):

@@ -11,10 +11,12 @@ from qwen_cached_serve.api.v1alpha1.status import Status
 from qwen_cached_serve.core.conditions import TYPES
 from qwen_cached_serve.core.observed import Verification, observe, read_pod
 from qwen_cached_serve.core.plan import plan_resource
+from qwen_cached_serve.core.revision import Blocked, RevisionState
 from qwen_cached_serve.core.status import judge
 from qwen_cached_serve.core.view import Subject
 from qwen_cached_serve.inpod.facts import Gpu, ProbeReport, Versions
 from qwen_cached_serve.inpod.flags import cache_server_argv, engine_argv
+from qwen_cached_serve.inpod.identity import with_identity
 from qwen_cached_serve.inpod.message import argv_hash, error_message, termination_message
 
 NOON = dt.datetime(2026, 11, 29, 12, 0, 0, tzinfo=dt.UTC)
@@ -33,6 +35,9 @@ def message(resolved, n=784, gpu="NVIDIA H100 80GB HBM3", **changes):
         "gpus": (Gpu(gpu, "GPU-1", "9.0", "580.1", 80 << 30),),
     } | changes
     report = ProbeReport(**fields)
+    if resolved.cached:
+        commit = f"commit {report.model_revision}"
+        report = with_identity(resolved.settings, report, {}, commit, {"vllm": "b" * 16})
     digest = argv_hash(engine_argv(resolved.settings, report), cache_server_argv(resolved.settings, report))
     return termination_message(report, digest)
 
@@ -127,8 +132,22 @@ def serving_pod(resolved, name="q36-6c4f8d-abcde", **changes):
     return make_pod(name, **parts)
 
 
-def judged(resolved, dep=None, pods=(), sets=None, previous=None, now=NOON, problems=(), generation=1, **subject):
+def judged(
+    resolved,
+    dep=None,
+    pods=(),
+    sets=None,
+    previous=None,
+    now=NOON,
+    problems=(),
+    generation=1,
+    revision="q36-1",
+    **subject,
+):
+    if isinstance(revision, str):
+        revision = RevisionState(updated=revision)
     made = Subject(
+        revision=None if problems else revision,
         generation=generation,
         resolved=None if problems else resolved,
         plan=None if problems else plan_resource(resolved),
@@ -192,7 +211,7 @@ def test_a_serving_resource(resolved):
         "modelRevision": "4f2a9c1",
     }
     assert status["url"] == "http://q36.team-a.svc/v1"
-    assert status["revision"] == {"updated": HASH, "current": HASH}
+    assert status["revision"] == {"updated": "q36-1", "current": "q36-1"}
     assert status["selector"].startswith("app.kubernetes.io/component=serving")
     (pod,) = status["pods"]
     assert (pod["phase"], pod["blockSize"], pod["node"], pod["gpu"]) == ("Serving", 784, "g1", "NVIDIA H100 80GB HBM3")
@@ -279,7 +298,7 @@ def test_a_pod_that_answers_is_not_yet_a_finished_roll(resolved):
     settling = judged(made, deployment(available=0), [serving_pod(made)])
     assert short(settling, "Ready") == ("False", "Settling")
     assert short(settling, "Available") == ("False", "Settling")
-    assert settling.status["revision"] == {"updated": HASH}
+    assert settling.status["revision"] == {"updated": "q36-1"}
     shrinking = judged(made, deployment(), [serving_pod(made), serving_pod(made, "q36-b", deleting=True)])
     assert short(shrinking, "Ready") == ("False", "Terminating")
     assert short(shrinking, "Available") == ("True", "Serving")
@@ -541,11 +560,31 @@ def test_a_wrapper_asks_for_more_of_the_log(resolved):
 
     cause = "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (614).\n"
     known = Observation(
-        read_deployment(deployment(available=0), [replica_set()]), (read_pod(pod, log_tail=cause + tail),)
+        read_deployment(deployment(available=0), [replica_set()]), (read_pod(pod, log_tails={"engine": cause + tail}),)
     )
     told = judge(Subject(1, made, plan_resource(made)), known, NOON)
     assert short(told, "Ready") == ("False", "MaxNumSeqsTooLarge")
     assert "614" in condition(told, "Ready")["message"]
+    assert told.log_requests == ()
+
+
+@pytest.mark.case("B32")
+def test_the_log_of_a_dead_cache_server_is_wanted_and_is_not_taken_for_the_engines(resolved):
+    made = resolved()
+    server = status_of(
+        "cache-server", {"waiting": {"reason": "CrashLoopBackOff"}}, restarts=3, last=terminated(1, "bye")
+    )
+    pod = serving_pod(made, server=server)
+    result = judged(made, deployment(), [pod])
+    assert [(wanted.pod, wanted.container) for wanted in result.log_requests] == [("q36-6c4f8d-abcde", "cache-server")]
+    from qwen_cached_serve.core.observed import Observation, read_deployment
+
+    tails = {"cache-server": "ValueError: unknown L2 adapter type 'redis'", "engine": "MemoryError"}
+    known = Observation(read_deployment(deployment(), [replica_set()]), (read_pod(pod, log_tails=tails),))
+    told = judge(Subject(1, made, plan_resource(made)), known, NOON)
+    assert short(told, "CacheEffective") == ("False", "L2Misconfigured")
+    assert "spec.cache.l2" in condition(told, "CacheEffective")["message"]
+    assert short(told, "Available")[0] == "True"
     assert told.log_requests == ()
 
 
@@ -573,6 +612,16 @@ def test_a_report_is_remembered_when_its_container_is_collected(resolved):
     assert after.events == ()
 
 
+def test_a_dry_start_is_named(resolved):
+    made = resolved()
+    text = message(made, method="DryStart", construct_failure="AttributeError: x", kernel_block_size=0)
+    result = judged(made, deployment(), [serving_pod(made, probe=status_of("probe", terminated(text=text)))])
+    assert short(result, "Probed") == ("True", "Probed")
+    words = condition(result, "Probed")["message"]
+    assert "kernel block unknown" in words
+    assert "found by starting the engine dry" in words
+
+
 @pytest.mark.case("B09")
 def test_pods_on_different_gpus_are_told_apart(resolved):
     made = resolved({"replicas": 2})
@@ -587,6 +636,66 @@ def test_pods_on_different_gpus_are_told_apart(resolved):
     assert "NVIDIA B200, NVIDIA H100" in condition(result, "CacheCompatible")["message"]
     assert len(result.status["identities"]) == 2
     assert "plan" not in result.status
+
+
+L2 = {"cache": {"l2": [{"name": "disk", "type": "Filesystem", "filesystem": {"claimName": "kv"}}]}}
+
+
+@pytest.mark.case("B09")
+def test_equal_n_on_different_gpus_is_two_identities_with_two_namespaces(resolved):
+    made = resolved({"replicas": 2, **L2})
+    texts = [
+        message(made, n=1568, kernel_block_size=64, attention_backends=("FLASHINFER",), gpu="NVIDIA L40S"),
+        message(made, n=1568, kernel_block_size=16),
+    ]
+    pods = [
+        serving_pod(made, f"q36-{number}", node=f"g{number}", probe=status_of("probe", terminated(text=text)))
+        for number, text in enumerate(texts)
+    ]
+    result = judged(made, deployment(wanted=2, updated=2, available=2), pods)
+    assert short(result, "CacheCompatible") == ("False", "PodsDiffer")
+    words = condition(result, "CacheCompatible")["message"]
+    assert "They differ in attentionBackend, kernelBlockSize." in words
+    assert "spec.pod.nodeSelector" in words
+    shown = result.status["identities"]
+    assert {entry["summary"] for entry in shown} == {"FLASHINFER/64 N1568 tp1 auto", "FLASH_ATTN/16 N1568 tp1 auto"}
+    assert [entry["namespace"] for entry in shown] == [f"qcs-{entry['identity']}" for entry in shown]
+    assert len({entry["identity"] for entry in shown}) == 2
+
+
+@pytest.mark.case("B11")
+def test_another_build_of_the_same_tag_is_another_identity(resolved):
+    """All that a message names is equal, and N too: the identity alone tells."""
+    made = resolved({"replicas": 2})
+    other = json.loads(message(made)) | {"identity": "v1-" + "0" * 40}
+    pods = [
+        serving_pod(made, "q36-a"),
+        serving_pod(made, "q36-b", probe=status_of("probe", terminated(text=json.dumps(other)))),
+    ]
+    result = judged(made, deployment(wanted=2, updated=2, available=2), pods)
+    assert short(result, "CacheCompatible") == ("False", "PodsDiffer")
+    assert "qcs compat pod/A pod/B" in condition(result, "CacheCompatible")["message"]
+
+
+def test_pods_of_an_older_template_are_expected_to_differ(resolved):
+    made = resolved()
+    older = serving_pod(
+        made, "q36-old", template="old", probe=status_of("probe", terminated(text=message(made, n=832)))
+    )
+    result = judged(made, deployment(updated=1, replicas=2), [serving_pod(made), older])
+    assert short(result, "CacheCompatible") == ("True", "Identical")
+    assert len(result.status["identities"]) == 2
+
+
+def test_a_probe_without_an_identity_says_nothing_about_it(resolved):
+    made, off = resolved(), resolved({"cache": {"mode": "Disabled"}})
+    old = {key: value for key, value in json.loads(message(made)).items() if key not in ("identity", "summary")}
+    pod = serving_pod(made, probe=status_of("probe", terminated(text=json.dumps(old))))
+    result = judged(made, deployment(), [pod])
+    assert short(result, "CacheCompatible") == ("Unknown", "IdentityNotReported")
+    assert "identities" not in result.status
+    plain = judged(off, deployment(), [serving_pod(off)])
+    assert short(plain, "CacheCompatible") == ("Unknown", "CacheDisabled")
 
 
 @pytest.mark.case("B10")
@@ -709,14 +818,123 @@ def test_a_roll_is_told_at_its_beginning_and_end(resolved):
     }
     dep = deployment(updated=0, available=0, replicas=0, generation=2, observed=2)
     dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
-    rolling = judged(made, dep, [make_pod(template="9f")], sets=[replica_set(), newer], previous=first.status)
+    now = RevisionState(updated="q36-2", history=("q36-1",))
+    sets = [replica_set(), newer]
+    rolling = judged(made, dep, [make_pod(template="9f")], sets=sets, previous=first.status, revision=now)
     assert [event.reason for event in rolling.events] == ["RollStarted"]
-    assert rolling.status["revision"] == {"updated": "9f", "current": HASH}
+    assert rolling.status["revision"] == {"updated": "q36-2", "current": "q36-1", "history": ["q36-1"]}
     dep = deployment(generation=2, observed=2)
     dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
-    done = judged(made, dep, [serving_pod(made, template="9f")], sets=[replica_set(), newer], previous=rolling.status)
+    pods = [serving_pod(made, template="9f")]
+    done = judged(made, dep, pods, sets=sets, previous=rolling.status, revision=now)
     assert [event.reason for event in done.events] == ["RollCompleted"]
-    assert done.status["revision"] == {"updated": "9f", "current": "9f"}
+    assert done.status["revision"] == {"updated": "q36-2", "current": "q36-2", "history": ["q36-1"]}
+
+
+def test_another_revision_of_the_same_pods_is_no_roll(resolved):
+    made = resolved()
+    first = judged(made, deployment(), [serving_pod(made)])
+    same = judged(made, deployment(), [serving_pod(made)], previous=first.status, revision="q36-2")
+    assert same.events == ()
+    assert same.status["revision"] == {"updated": "q36-2", "current": "q36-2"}
+
+
+def failing_roll(made, previous, name="q36-2"):
+    """The first pod of a new revision fails for good while one of the former still serves."""
+    newer = {
+        "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2"}, "labels": {"pod-template-hash": "9f"}}
+    }
+    dep = deployment(wanted=2, replicas=2, updated=1, available=1, generation=2, observed=2)
+    dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
+    refusal = error_message("ArchitectureNotSupported", "no such model", "choose another")
+    failed = make_pod(
+        name="new", template="9f", probe=status_of("probe", terminated(1, refusal), restarts=3), phase="Pending"
+    )
+    now = RevisionState(updated=name, history=("q36-1",))
+    pods = [serving_pod(made), failed]
+    return judged(made, dep, pods, sets=[replica_set(), newer], previous=previous, revision=now)
+
+
+@pytest.mark.case("B37")
+def test_a_broken_new_revision_is_a_held_roll_and_not_a_failed_start(resolved):
+    made = resolved()
+    first = judged(made, deployment(wanted=2, updated=2, available=2), [serving_pod(made)])
+    held = failing_roll(made, first.status)
+    assert condition(held, "Stalled")["status"] == "True"
+    assert condition(held, "Available")["status"] == "True"
+    assert "RollHeld" in [event.reason for event in held.events]
+    assert "StartFailed" not in [event.reason for event in held.events]
+    assert held.status["revision"]["current"] == "q36-1"
+    assert failing_roll(made, held.status).events == ()
+
+
+@pytest.mark.parametrize(
+    ("rollout", "updated", "expected"),
+    [
+        ({"onFailure": "RollBack"}, "q36-2", "q36-1"),
+        ({"onFailure": "RollBack"}, "q36-1", ""),  # nothing to go back to
+        ({"onFailure": "Hold"}, "q36-2", ""),
+        ({}, "q36-2", ""),
+    ],
+)
+def test_a_failed_roll_goes_back_only_where_that_is_asked_for(resolved, rollout, updated, expected):
+    made = resolved({"rollout": rollout})
+    first = judged(made, deployment(wanted=2, updated=2, available=2), [serving_pod(made)])
+    assert first.roll_back_to == ""
+    held = failing_roll(made, first.status, updated)
+    assert held.roll_back_to == expected
+    state = RevisionState(updated="q36-1", history=("q36-2",), held="Back at 1.")
+    back = judged(
+        made, deployment(wanted=2, updated=2, available=2), [serving_pod(made)], previous=held.status, revision=state
+    )
+    assert back.roll_back_to == ""
+    assert [event.reason for event in back.events] == ["RolledBack"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "event"),
+    [
+        (RevisionState(updated="q36-1", held="Held at 1."), "RolledBack", "RolledBack"),
+        (RevisionState(updated="q36-1", blocked=Blocked("NewerFormat", "Newer.")), "NewerFormat", "RollHeld"),
+        (RevisionState(updated="q36-1", blocked=Blocked("HoldUnknown", "Gone.")), "HoldUnknown", "RollHeld"),
+    ],
+)
+def test_what_keeps_the_operator_off_is_stalled_while_pods_serve(resolved, state, reason, event):
+    made = resolved()
+    first = judged(made, deployment(), [serving_pod(made)])
+    result = judged(made, deployment(), [serving_pod(made)], previous=first.status, revision=state)
+    assert short(result, "Ready") == ("False", reason)
+    assert short(result, "Stalled") == ("True", reason)
+    assert short(result, "Reconciling") == ("False", reason)
+    assert short(result, "RevisionCurrent") == ("False", reason)
+    assert short(result, "Available")[0] == "True"
+    assert [one.reason for one in result.events] == [event]
+    assert result.status["resolved"] == first.status["resolved"]
+    again = judged(made, deployment(), [serving_pod(made)], previous=result.status, revision=state)
+    assert again.events == ()
+    assert again.status == result.status
+
+
+@pytest.mark.case("B35")
+def test_what_another_release_would_change_is_told_and_nothing_else(resolved):
+    made = resolved()
+    first = judged(made, deployment(), [serving_pod(made)])
+    state = RevisionState(updated="q36-1", outdated="the pod's scripts (2 of 20 files)", foreign=("spec.x (mesh)",))
+    result = judged(made, deployment(), [serving_pod(made)], previous=first.status, revision=state)
+    assert short(result, "RevisionCurrent") == ("False", "OperatorChanged")
+    assert "the pod's scripts (2 of 20 files)" in condition(result, "RevisionCurrent")["message"]
+    assert "spec.x (mesh)" in condition(result, "RevisionCurrent")["message"]
+    assert short(result, "Ready") == ("True", "Serving")
+    assert short(result, "Stalled")[0] == "False"
+    assert result.events == ()
+
+
+def test_a_pod_names_the_revision_of_its_replica_set(resolved):
+    made = resolved()
+    named = replica_set()
+    named["metadata"]["annotations"]["qwencache.dev/revision"] = "q36-1"
+    assert judged(made, deployment(), [serving_pod(made)], sets=[named]).status["pods"][0]["revision"] == "q36-1"
+    assert judged(made, deployment(), [serving_pod(made)]).status["pods"][0]["revision"] == HASH
 
 
 def test_a_status_stays_small_with_many_pods(resolved):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,28 @@ def wait_for(condition: Callable[[], T | None], seconds: float = 60, every: floa
             return result
         time.sleep(every)
     raise AssertionError(f"nothing came within {seconds} s")
+
+
+def members(session: int) -> list[int]:
+    """Living processes of a session: what a container would hold."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _alive_in(path, session)]
+
+
+def kill_all(session: int) -> None:
+    """End every process of a session as the kernel ends a container: at once, whatever group it is in."""
+    while found := members(session):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _alive_in(process: Path, session: int) -> bool:
+    try:
+        state, _parent, _group, found = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+    except (OSError, ValueError):
+        return False
+    return int(found) == session and state not in "ZX"
 
 
 class PodFolder:
@@ -64,11 +87,13 @@ class PodFolder:
             **(more or {}),
         }
 
-    def start(self, verb: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start a verb; its output goes to `<verb>.log`."""
+    def start(
+        self, verb: str, more: Mapping[str, str] | None = None, within: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Start a verb, by the command `within` if there is one; its output goes to `<verb>.log`."""
         with self.log(verb).open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [self.python, str(self.layout.code), verb],
+                [*within, self.python, str(self.layout.code), verb],
                 env=self.environ(more),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -78,10 +103,12 @@ class PodFolder:
         self.running.append(process)
         return process
 
-    def run(self, verb: str, more: Mapping[str, str] | None = None, seconds: float = 600) -> tuple[int, str]:
+    def run(
+        self, verb: str, more: Mapping[str, str] | None = None, seconds: float = 600, arguments: Sequence[str] = ()
+    ) -> tuple[int, str]:
         """Run a verb to its end: status and output."""
         done = subprocess.run(
-            [self.python, str(self.layout.code), verb],
+            [self.python, str(self.layout.code), verb, *arguments],
             env=self.environ(more),
             capture_output=True,
             text=True,
@@ -106,5 +133,5 @@ class PodFolder:
             try:
                 process.wait(timeout=40)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                kill_all(process.pid)
                 process.wait()

@@ -64,6 +64,7 @@ def test_the_package_in_the_pod_is_a_namespace(settings: ServeSettings) -> None:
         "settings.json",
         "qwen_cached_serve/inpod/vllm-profiles.json",
         "qwen_cached_serve/inpod/lmcache-profiles.json",
+        "qwen_cached_serve/inpod/neutral.json",
     }
 
 

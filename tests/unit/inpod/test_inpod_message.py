@@ -30,6 +30,7 @@ REPORTS = st.builds(
     attention_backends=st.lists(ANY_TEXT, max_size=8).map(tuple),
     versions=st.builds(Versions, vllm=ANY_TEXT, lmcache=ANY_TEXT, torch=ANY_TEXT, python=ANY_TEXT),
     method=ANY_TEXT,
+    construct_failure=ANY_TEXT,
     architecture=ANY_TEXT,
     gdn_prefill_backend=ANY_TEXT,
     mamba_cache_mode=ANY_TEXT,
@@ -47,7 +48,7 @@ REPORTS = st.builds(
 @given(REPORTS)
 def test_a_report_always_fits_and_keeps_n_and_the_hash(report: ProbeReport) -> None:
     text = termination_message(report, "0123456789abcdef")
-    assert len(text.encode("utf-8")) <= TERMINATION_MESSAGE_LIMIT_BYTES
+    assert len(text.encode("utf-8")) < TERMINATION_MESSAGE_LIMIT_BYTES
     again = read(text)
     assert isinstance(again, CompactReport)
     assert (again.block_size, again.kernel_block_size) == (report.block_size, report.kernel_block_size)
@@ -58,7 +59,7 @@ def test_a_report_always_fits_and_keeps_n_and_the_hash(report: ProbeReport) -> N
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
 def test_a_failure_always_fits(code: str, message: str, hint: str) -> None:
     text = error_message(code, message, hint)
-    assert len(text.encode("utf-8")) <= TERMINATION_MESSAGE_LIMIT_BYTES
+    assert len(text.encode("utf-8")) < TERMINATION_MESSAGE_LIMIT_BYTES
     assert "error" in json.loads(text)
 
 
@@ -79,6 +80,57 @@ def test_eight_gpus_fit_whole(report: ProbeReport) -> None:
     again = read(termination_message(replace(report, gpus=gpus), "0" * 16))
     assert isinstance(again, CompactReport)
     assert again.gpu_uuids == tuple(gpu.uuid for gpu in gpus)
+
+
+NAME = "n" * 253
+"""The longest name of a Secret, claim or node."""
+
+
+@given(st.integers(1, 64), st.sampled_from(["GPU-01234567-89ab-cdef-0123-456789abcdef", "MIG-" + "f" * 60]))
+def test_the_longest_that_a_cluster_can_hold(gpus: int, uuid: str) -> None:
+    """Every field at its longest, as far as Kubernetes, the hub and drivers go; N, hash and identity stay."""
+    longest = ProbeReport(
+        block_size=10**6,
+        kernel_block_size=10**6,
+        attention_backends=tuple(f"ROCM_AITER_UNIFIED_ATTN_{number}" for number in range(4)),
+        versions=Versions("0.32.0rc10.dev9999+g5df63a720.d20261017.cu130", "0.5.6.post99+g0123456789", "2.13.0+cu130"),
+        method="DryStart",
+        construct_failure="AttributeError: " + NAME,
+        architecture="Qwen3_5MoeForConditionalGeneration",
+        gdn_prefill_backend="aiter_flydsl",
+        mamba_cache_mode="align",
+        kv_cache_dtype="fp8_per_token_head",
+        mamba_ssm_cache_dtype="bfloat16",
+        page_padding_bytes=10**9,
+        max_model_len=10**7,
+        model_revision="f" * 40,
+        gpus=tuple(
+            Gpu("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", uuid[:-2] + f"{number:02d}", "12.0",
+                "580.105.08", 96 << 30)
+            for number in range(gpus)
+        ),
+        node=NAME,
+        identity="v1-" + "f" * 40,
+        identity_summary=f"FLASH_ATTN/1000000 N1000000 tp64 {NAME}",
+        identity_components={NAME: NAME},
+        timings_seconds={"import": 1e6},
+    )  # fmt: skip
+    text = termination_message(longest, "f" * 16)
+    assert len(text.encode("utf-8")) < TERMINATION_MESSAGE_LIMIT_BYTES
+    again = read(text)
+    assert isinstance(again, CompactReport)
+    assert (again.block_size, again.identity, again.argv_hash) == (10**6, longest.identity, "f" * 16)
+    assert again.vllm == longest.versions.vllm
+
+
+def test_a_failure_that_names_the_longest_things_keeps_what_to_do() -> None:
+    hint = "Check spec.model.source.huggingFace.tokenSecretKeyRef."
+    text = error_message("ModelAccessDenied", f"the hub refuses {'o' * 96}/{'m' * 96}: {NAME} {'/p' * 2048}", hint)
+    assert len(text.encode("utf-8")) < TERMINATION_MESSAGE_LIMIT_BYTES
+    again = read(text)
+    assert isinstance(again, ProbeFailure)
+    assert (again.code, again.hint) == ("ModelAccessDenied", hint)
+    assert NAME in again.message
 
 
 def test_colours_and_line_breaks_are_taken_out() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen_cached_serve.inpod.engine_metrics import engine_block_size
 from qwen_cached_serve.inpod.facts import CacheSettings, Ports, ProbeReport, ServeSettings, dumps
 from qwen_cached_serve.inpod.layout import Layout
 from qwen_cached_serve.inpod.life import begin_life, current_life
@@ -20,7 +21,6 @@ from qwen_cached_serve.inpod.ready import (
     NotReady,
     check_engine_block_size,
     check_server,
-    engine_block_size,
     run_ready,
     warm_up_prompt,
 )

@@ -1,1 +1,1 @@
-"""`qcs`, also `kubectl qcs`: plan, render, validate, crds, status. Only `status` needs a cluster."""
+"""`qcs`, also `kubectl qcs`: what needs no operator, and what people ask of one that runs."""

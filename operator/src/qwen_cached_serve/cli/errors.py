@@ -5,3 +5,5 @@ from __future__ import annotations
 
 class CliError(Exception):
     """Something the user can change; the text names it and the remedy."""
+
+    exit_status = 1

@@ -10,15 +10,17 @@ Order and safety:
   is on its way;
 - what the pods need (ConfigMap, account, Service) comes before the Deployment;
 - an immutable ConfigMap whose content is not ours any more is made anew, since it cannot be corrected;
-- an old ConfigMap or account goes only when no pod and no ReplicaSet names it: a rollback needs it (D4). As long as
-  the cache does not know every pod and ReplicaSet, nothing goes.
+- the revision they are made from is stored before any of them: a process that ends in between leaves nothing that the
+  next one would not find again;
+- an old ConfigMap or account goes only when no pod, no ReplicaSet and no stored revision names it: a rollback needs it
+  (D4). As long as the cache does not know every pod and ReplicaSet, nothing goes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,6 +30,7 @@ from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Snapshot
 from qwen_cached_serve.core import names
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     SERVES,
     SERVICE_ACCOUNTS,
@@ -73,11 +76,13 @@ class Report:
     """`Kind/name`, with what differed."""
     deleted: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    stored: bool = False
+    """Whether a revision was stored or got the next number."""
 
     @property
     def changed(self) -> bool:
         """Whether anything was written."""
-        return bool(self.applied or self.deleted)
+        return bool(self.applied or self.deleted or self.stored)
 
 
 class Applier:
@@ -90,11 +95,16 @@ class Applier:
         self._utc_now = utc_now
 
     async def apply(
-        self, snapshot: Snapshot, desired: Sequence[Manifest], whole: Callable[[], Sequence[Manifest]]
+        self,
+        snapshot: Snapshot,
+        desired: Sequence[Manifest],
+        whole: Callable[[], Awaitable[Sequence[Manifest]]],
+        store: Callable[[], Awaitable[None]] | None = None,
     ) -> Report:
         """Make the children what `desired` says.
 
-        `desired` is enough to compare (ConfigMaps condensed); `whole` gives the manifests to send, once one is needed.
+        `desired` is enough to compare (ConfigMaps condensed); `whole` gives the manifests to send, once one is needed;
+        `store` stores the revision they belong to, where that is still due.
 
         Raises:
             ApiError: trouble that is not about one child: no answer, conflict (also while objects of a former resource
@@ -108,9 +118,11 @@ class Applier:
                 reasons[_place(manifest)] = reason
             else:
                 self._metrics.applied(manifest["kind"], "unchanged")
-        due = [(m, reasons[_place(m)]) for m in (whole() if reasons else ()) if _place(m) in reasons]
+        due = [(m, reasons[_place(m)]) for m in (await whole() if reasons else ()) if _place(m) in reasons]
         missing = [m for m, _ in due if _place(m) not in snapshot.children]
         report.refusals += await self._taken(snapshot, missing)
+        if not report.refusals and store:
+            await self._store(store, report)
         if report.refusals:
             return report
         first = [(m, reason) for m, reason in due if resource_of(m) is not DEPLOYMENTS]
@@ -126,12 +138,27 @@ class Applier:
                     await self._apply(snapshot, manifest, reason, report)
         return report
 
-    async def prune(self, snapshot: Snapshot, desired: Sequence[Manifest], report: Report) -> None:
-        """Remove children of former specs that nothing names any more."""
+    async def _store(self, store: Callable[[], Awaitable[None]], report: Report) -> None:
+        try:
+            await store()
+        except ApiError as error:
+            self._metrics.applied(CONTROLLER_REVISIONS.kind, "failed")
+            refusal = _refusal(CONTROLLER_REVISIONS, "of this resource", error)
+            if refusal is None:
+                raise
+            report.refusals.append(refusal)
+            return
+        self._metrics.applied(CONTROLLER_REVISIONS.kind, "applied")
+        report.stored = True
+
+    async def prune(
+        self, snapshot: Snapshot, desired: Sequence[Manifest], report: Report, config_maps: Collection[str] = ()
+    ) -> None:
+        """Remove children of former specs that nothing names any more; `config_maps` are those of stored revisions."""
         if not self._cache.complete:
             return
         wanted = {_place(m) for m in desired}
-        named = _named(snapshot)
+        named = _named(snapshot) | {(CONFIG_MAPS, name) for name in config_maps}
         for (kind, name), child in snapshot.children.items():
             if kind not in _PRUNED or (kind, name) in wanted or (kind, name) in named:
                 continue

@@ -7,8 +7,9 @@ The indices lag behind our own writes by one watch event, and they miss what van
   be compared as numbers: KEP-5504), for OVERLAY_SECONDS at most, so that a lost event cannot freeze it;
 - an object that a full list no longer shows is a ghost and is hidden until the index itself forgets or replaces it.
 
-Objects are kept small: pods and ReplicaSets without what nobody reads, ConfigMaps without their data, and all of
-them as JSON text, which is a fifth of the same as Python objects (measured: a Deployment 12 KB instead of 61).
+Objects are kept small: pods and ReplicaSets without what nobody reads, ConfigMaps and ControllerRevisions without
+their data, and all of them as JSON text, which is a fifth of the same as Python objects (measured: a Deployment 12 KB
+instead of 61).
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qwen_cached_serve.control import drift
+from qwen_cached_serve.core import ownership
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    FIELD_MANAGER,
     OWNED,
     PODS,
     READ_ONLY,
@@ -34,6 +39,10 @@ from qwen_cached_serve.kube.port import (
 
 OVERLAY_SECONDS = 30.0
 _POD_SPEC = ("nodeName", "schedulingGates", "volumes", "serviceAccountName")
+_WRITTEN = (SERVES, *OWNED, CONTROLLER_REVISIONS)
+FOREIGN_KEY = "foreignFields"
+"""Where a kept Deployment has the fields of its pod template that are not this operator's, as `field (manager)`."""
+_FOREIGN_SHOWN = 8
 
 Key = tuple[str, str]
 """Namespace and name of a QwenCachedServe: what the work queue holds."""
@@ -71,6 +80,8 @@ class Snapshot:
     """By kind and name; of OWNED only."""
     pods: tuple[Manifest, ...] = ()
     replica_sets: tuple[Manifest, ...] = ()
+    revisions: tuple[Manifest, ...] = ()
+    """ControllerRevisions without their data."""
 
 
 @dataclass(slots=True)
@@ -88,8 +99,8 @@ class Cache:
         self._indices: dict[Resource, Index] = {}
         self.complete = False
         """Whether every kind's first list is in the indices; until then, absence says nothing."""
-        self._written: dict[Resource, dict[tuple[str, str], _Written]] = {kind: {} for kind in (SERVES, *OWNED)}
-        self._ghosts: dict[Resource, set[str]] = {kind: set() for kind in (SERVES, *OWNED, *READ_ONLY)}
+        self._written: dict[Resource, dict[tuple[str, str], _Written]] = {kind: {} for kind in _WRITTEN}
+        self._ghosts: dict[Resource, set[str]] = {kind: set() for kind in (*_WRITTEN, *READ_ONLY)}
 
     def attach(self, indices: Mapping[Resource, Index]) -> None:
         """Take the indices; called once, when kopf has made them."""
@@ -122,6 +133,7 @@ class Cache:
             },
             pods=self._sorted(PODS, key[0], packed.uid),
             replica_sets=self._sorted(REPLICA_SETS, key[0], packed.uid),
+            revisions=tuple(child.manifest() for child in self._children(CONTROLLER_REVISIONS, key[0], packed.uid)),
         )
 
     def all_pods(self) -> list[tuple[Key, Manifest]]:
@@ -245,6 +257,11 @@ def trimmed(manifest: Manifest) -> Manifest:
         }
     elif kind == CONFIG_MAPS.kind:
         kept = drift.condensed(kept)
+    elif kind == CONTROLLER_REVISIONS.kind:
+        kept.pop("data", None)
+    elif kind == DEPLOYMENTS.kind:
+        foreign = ownership.foreign_fields(manifest, FIELD_MANAGER, ("spec", "template"))
+        kept[FOREIGN_KEY] = [f"{field} ({manager})" for manager, field in foreign[:_FOREIGN_SHOWN]]
     return kept
 
 

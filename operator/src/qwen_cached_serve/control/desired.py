@@ -10,25 +10,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from qwen_cached_serve.api.v1alpha1 import QwenCachedServe
 from qwen_cached_serve.api.validate import InvalidResource, parse
 from qwen_cached_serve.control import drift
 from qwen_cached_serve.control.cache import Key
 from qwen_cached_serve.core.budget import BudgetError
 from qwen_cached_serve.core.children import children
 from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.inputs import spec_hash, tuning_hash
 from qwen_cached_serve.core.plan import Plan, plan_resource
+from qwen_cached_serve.core.records import Content
 from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
+from qwen_cached_serve.core.revision import Inputs
 from qwen_cached_serve.inpod import bundle
 from qwen_cached_serve.inpod.facts import TokensPerStep
 from qwen_cached_serve.inpod.flags import tokens_per_step
+from qwen_cached_serve.inpod.profiles import load_profiles
 from qwen_cached_serve.inpod.refusal import Refusal
-from qwen_cached_serve.kube.port import CONFIG_MAPS, SERVES, Manifest
+from qwen_cached_serve.kube.port import CONFIG_MAPS, DEPLOYMENTS, SERVES, SERVICE_ACCOUNTS, Manifest
 from qwen_cached_serve.render.manifests import RenderError, render_children
 
 FRESH = 8
@@ -48,6 +53,9 @@ class Desired:
 
     resolved: Resolved
     plan: Plan
+    inputs: Inputs
+    content_hash: str
+    """Of the pods' part as this operator renders it."""
     text: bytes
     """The manifests as JSON: hundreds of resources are remembered."""
 
@@ -78,7 +86,8 @@ class Designer:
         known = self._made.get(key)
         if known is not None and known[0] == version:
             return known[1]
-        resolved = self._resolve(serve)
+        parsed = _parse(serve)
+        resolved = self._resolve(parsed)
         before = known[1].resolved if known is not None and known[0][0] == version[0] else None
         _refuse_impossible_tokens(serve, resolved, before)
         whole = self._render(resolved)
@@ -87,10 +96,14 @@ class Designer:
         made = Desired(
             resolved=resolved,
             plan=plan_resource(resolved),
-            text=json.dumps(
-                [drift.condensed(one) if one["kind"] == CONFIG_MAPS.kind else one for one in whole],
-                separators=(",", ":"),
-            ).encode(),
+            inputs=Inputs(
+                spec_hash=spec_hash(parsed.spec),
+                tuning_hash=tuning_hash({}),
+                image=resolved.image,
+                image_from="Spec" if resolved.image_given else "Operator",
+            ),
+            content_hash=content_of(serve["spec"], whole).hash,
+            text=packed(whole),
         )
         self._made[key] = version, made
         return made
@@ -104,17 +117,25 @@ class Designer:
 
     def warm_up(self) -> None:
         """Take the whole way once for a made-up resource, so that the first real one need not wait for imports."""
-        self._render(self._resolve(_SAMPLE))
+        self._render(self._resolve(_parse(_SAMPLE)))
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a resource that is gone."""
         self._made.pop(key, None)
 
-    def _resolve(self, serve: Manifest) -> Resolved:
+    def resolved_as_stored(self, serve: Manifest, spec: Mapping[str, Any], image: str) -> Resolved:
+        """Return what a revision's stored spec means, with its frozen image.
+
+        Raises:
+            SpecRefused: this release judges the spec otherwise than the one that stored it.
+
+        """
+        stored = {**serve, "spec": {**spec, "engine": {**(spec.get("engine") or {}), "image": image}}}
+        return self._resolve(_parse(stored))
+
+    def _resolve(self, parsed: QwenCachedServe) -> Resolved:
         try:
-            return resolve(parse(serve), self._defaults)
-        except InvalidResource as error:
-            raise SpecRefused(tuple(str(problem) for problem in error.problems)) from error
+            return resolve(parsed, self._defaults)
         except (ResolveError, BudgetError) as error:
             raise SpecRefused((str(error),)) from error
 
@@ -132,6 +153,30 @@ class Designer:
         return tuple(drift.stamped(manifest) for manifest in rendered)
 
 
+def _parse(serve: Manifest) -> QwenCachedServe:
+    try:
+        return parse(serve)
+    except InvalidResource as error:
+        raise SpecRefused(tuple(str(problem) for problem in error.problems)) from error
+
+
+def packed(manifests: Iterable[Manifest]) -> bytes:
+    """Return manifests as they are remembered: JSON, ConfigMaps condensed."""
+    condensed = [drift.condensed(one) if one["kind"] == CONFIG_MAPS.kind else one for one in manifests]
+    return json.dumps(condensed, separators=(",", ":")).encode()
+
+
+def content_of(spec: Mapping[str, Any], whole: Iterable[Manifest]) -> Content:
+    """Take the pods' part out of the manifests of a resource."""
+    by_kind = {manifest["kind"]: drift.unstamped(manifest) for manifest in whole}
+    return Content(
+        spec=spec,
+        config_map=by_kind[CONFIG_MAPS.kind],
+        template=by_kind[DEPLOYMENTS.kind]["spec"]["template"],
+        service_account=by_kind.get(SERVICE_ACCOUNTS.kind),
+    )
+
+
 def _refuse_impossible_tokens(serve: Manifest, resolved: Resolved, before: Resolved | None) -> None:
     """Refuse a new `Fixed` number of tokens that the probed N rules out: rolling it out would only end what serves.
 
@@ -147,7 +192,9 @@ def _refuse_impossible_tokens(serve: Manifest, resolved: Resolved, before: Resol
     if not probed or _accepted(serve, status) or (before and _shape(before) != _shape(resolved)):
         return
     try:
-        tokens_per_step(resolved.settings, int(probed))
+        lmcache = (status.get("resolved") or {}).get("lmcache")
+        rule = load_profiles().for_lmcache(lmcache) if lmcache else None
+        tokens_per_step(resolved.settings, int(probed), rule)
     except Refusal as refusal:
         problem = f"spec.engine.vllm.maxNumBatchedTokens: {refusal.message}; {refusal.hint.removesuffix('.')}"
         raise SpecRefused((problem,)) from refusal

@@ -52,16 +52,20 @@ _SERVICE_PORT_KEYS = ("port", "protocol")
 
 def manifest_hash(manifest: Manifest) -> str:
     """Return the hash of a manifest without the annotation that carries it."""
-    metadata = manifest.get("metadata", {})
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != HASH_ANNOTATION}
-    bare = {**manifest, "metadata": {**metadata, "annotations": annotations}}
-    return hashlib.sha256(json.dumps(bare, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(unstamped(manifest), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def stamped(manifest: Manifest) -> Manifest:
     """Return the manifest with its hash among the annotations."""
     metadata = manifest["metadata"]
     annotations = {**(metadata.get("annotations") or {}), HASH_ANNOTATION: manifest_hash(manifest)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def unstamped(manifest: Manifest) -> Manifest:
+    """Return the manifest without its hash."""
+    metadata = manifest["metadata"]
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != HASH_ANNOTATION}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -19,9 +19,9 @@ from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Packed
 from qwen_cached_serve.control.queue import WorkQueue
 from qwen_cached_serve.core import names
 from qwen_cached_serve.kube import connection
-from qwen_cached_serve.kube.port import GROUP, OWNED, READ_ONLY, SERVES, Manifest, Resource
+from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, GROUP, OWNED, READ_ONLY, SERVES, Manifest, Resource
 
-WATCHED = (SERVES, *OWNED, *READ_ONLY)
+WATCHED = (SERVES, *OWNED, CONTROLLER_REVISIONS, *READ_ONLY)
 CHILD_SELECTOR = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{OWNER_UID_LABEL}"
 CREDENTIALS_SECONDS = 600
 """How long kopf uses what it was told: a ServiceAccount's token is renewed by the kubelet well before it expires."""
@@ -207,7 +207,7 @@ def settings(*, cluster_wide: bool) -> kopf.OperatorSettings:
     made.watching.server_timeout = 600
     made.watching.reconnect_backoff = 1.0
     made.watching.chunk_size = LIST_CHUNK
-    for resource in (*OWNED, *READ_ONLY):
+    for resource in WATCHED[1:]:
         made.watching.label_selectors[resource.group, resource.version, resource.plural] = CHILD_SELECTOR
     made.execution.max_workers = 1  # every handler is async
     return made

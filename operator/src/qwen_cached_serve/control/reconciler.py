@@ -1,7 +1,7 @@
 """One resource from snapshot to status: the only place where the steps stand in a row.
 
-    snapshot -> desired (parse, resolve, plan, render) -> apply what differs -> prune
-             -> observe -> judge -> status, events
+    snapshot -> desired (parse, resolve, plan, render) -> choose the revision -> store it, apply what differs
+             -> prune -> observe -> judge -> status, events
 
 A step that refuses ends up in the status and leaves what runs as it is: a spec that became invalid never touches
 the children (D3). Trouble that is not about the resource (no answer, a conflict) is raised to the worker, which
@@ -10,20 +10,23 @@ tries again.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from qwen_cached_serve.control.apply import Applier, Report, why_due
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
+from qwen_cached_serve.control.composition import foreign_fields
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused
 from qwen_cached_serve.control.reporter import Reporter
+from qwen_cached_serve.control.revisions import Choice, Revisions
 from qwen_cached_serve.core import names
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.observed import Observation, observe
-from qwen_cached_serve.core.status import Judgement, judge
+from qwen_cached_serve.core.status import Judgement, LogRequest, judge
 from qwen_cached_serve.core.view import Subject
 from qwen_cached_serve.kube.port import DEPLOYMENTS, Manifest, Port
 from qwen_cached_serve.observe.metrics import Metrics
@@ -57,14 +60,17 @@ class Reconciler:
         metrics: Metrics,
         defaults: OperatorDefaults,
         enrich: Callable[[Observation], Observation] = lambda observation: observation,
+        want_logs: Callable[[Key, Observation, Sequence[LogRequest]], None] = lambda *_: None,
         utc_now: Callable[[], dt.datetime] = _utc_now,
     ) -> None:
         self._cache = cache
         self._metrics = metrics
         self._designer = Designer(defaults)
+        self._revisions = Revisions(port, cache, self._designer)
         self._applier = Applier(port, cache, metrics, utc_now)
         self._reporter = Reporter(port, cache, metrics, utc_now)
         self._enrich = enrich
+        self._want_logs = want_logs
         self._utc_now = utc_now
 
     def warm_up(self) -> None:
@@ -82,17 +88,22 @@ class Reconciler:
         snapshot = self._cache.snapshot(key)
         if snapshot is None:
             self._designer.forget(key)
+            self._revisions.forget(key)
             self._metrics.forget(*key)
             return Outcome(summary={"gone": True})
         if snapshot.serve["metadata"].get("deletionTimestamp"):
             # The garbage collector takes the children by their owner references; nothing is made for a dying owner.
             return Outcome(summary={"deleting": True})
         desired, problems = self._design(snapshot.serve)
-        report = await self._children(key, snapshot, desired)
+        choice = await self._revisions.choose(snapshot, desired) if desired else None
+        report = await self._children(snapshot, choice)
         if report.changed:
             snapshot = self._cache.snapshot(key) or snapshot
-        judgement = self._judge(snapshot, desired, problems, report)
+        judgement = self._judge(snapshot, choice, problems, report)
         wrote = await self._reporter.report(snapshot.serve, judgement)
+        if choice and choice.applies and judgement.roll_back_to:
+            # The revision's own event brings the next look, which applies the other one.
+            await self._revisions.reject(snapshot, choice, judgement.roll_back_to)
         return Outcome(
             again_after_seconds=REFUSED_AGAIN_SECONDS if report.refusals else judgement.requeue_after_seconds,
             summary=_summary(report, wrote, problems),
@@ -104,38 +115,43 @@ class Reconciler:
         except SpecRefused as refused:
             return None, refused.problems
 
-    async def _children(self, key: Key, snapshot: Snapshot, desired: Desired | None) -> Report:
-        if desired is None or desired.resolved.lifecycle == "Paused":
+    async def _children(self, snapshot: Snapshot, choice: Choice | None) -> Report:
+        if choice is None or not choice.applies or choice.whole is None:
             return Report()
-        manifests = desired.manifests()
-        report = await self._applier.apply(snapshot, manifests, lambda: self._designer.whole(desired))
+        manifests = choice.desired.manifests()
+        report = await self._applier.apply(snapshot, manifests, choice.whole, choice.store)
         if not report.refusals:
-            await self._applier.prune(snapshot, manifests, report)
+            gone = await self._revisions.prune(snapshot, choice)
+            report.deleted += gone
+            left = {record.config_map for record in choice.records if f"ControllerRevision/{record.name}" not in gone}
+            await self._applier.prune(snapshot, manifests, report, left)
         return report
 
-    def _judge(
-        self, snapshot: Snapshot, desired: Desired | None, problems: tuple[str, ...], report: Report
-    ) -> Judgement:
+    def _judge(self, snapshot: Snapshot, choice: Choice | None, problems: tuple[str, ...], report: Report) -> Judgement:
         deployment = snapshot.children.get((DEPLOYMENTS, names.base_name(snapshot.serve["metadata"]["name"])))
         subject = Subject(
             generation=int(snapshot.serve["metadata"].get("generation") or 0),
-            resolved=desired.resolved if desired else None,
-            plan=desired.plan if desired else None,
+            resolved=choice.desired.resolved if choice else None,
+            plan=choice.desired.plan if choice else None,
             problems=problems,
             previous=snapshot.serve.get("status") or {},
-            edit_waits=_edit_waits(snapshot, desired),
+            edit_waits=_edit_waits(snapshot, choice),
+            revision=dataclasses.replace(choice.state, foreign=foreign_fields(snapshot)) if choice else None,
             apply_error=" ".join(refusal.message for refusal in report.refusals),
             apply_reason=report.refusals[0].code if report.refusals else "",
         )
-        observation = observe(deployment, snapshot.replica_sets, snapshot.pods)
-        return judge(subject, self._enrich(observation), self._utc_now())
+        observation = self._enrich(observe(deployment, snapshot.replica_sets, snapshot.pods))
+        judgement = judge(subject, observation, self._utc_now())
+        key = (snapshot.serve["metadata"]["namespace"], snapshot.serve["metadata"]["name"])
+        self._want_logs(key, observation, judgement.log_requests)
+        return judgement
 
 
-def _edit_waits(snapshot: Snapshot, desired: Desired | None) -> bool:
+def _edit_waits(snapshot: Snapshot, choice: Choice | None) -> bool:
     """Whether a paused resource asks for other children than it has; before anything was made, nothing waits."""
-    if desired is None or desired.resolved.lifecycle != "Paused" or not snapshot.children:
+    if choice is None or choice.desired.resolved.lifecycle != "Paused" or not snapshot.children:
         return False
-    return any(why_due(snapshot, manifest) for manifest in desired.manifests())
+    return choice.waits or any(why_due(snapshot, manifest) for manifest in choice.desired.manifests())
 
 
 def _summary(report: Report, wrote_status: bool, problems: tuple[str, ...]) -> dict[str, object]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from qwen_cached_serve.core.compatibility import compare, of_message
 from qwen_cached_serve.core.conditions import Condition
 from qwen_cached_serve.core.identity import identity_of
 from qwen_cached_serve.core.observed import CACHE_SERVER
 from qwen_cached_serve.core.podstate import Phase, PodJudgement
+from qwen_cached_serve.core.validation import combination
 from qwen_cached_serve.core.view import View
-from qwen_cached_serve.inpod.profiles import load_profiles, parse_version
+from qwen_cached_serve.inpod.message import CompactReport
 
 
 def probed(view: View) -> Condition:
@@ -67,8 +71,9 @@ def _probed_words(view: View, size: int) -> str:
     words = f"N = {size}"
     if report:
         backends = "+".join(report.attention_backends)
-        words += f" (kernel block {report.kernel_block_size}, {backends})" if backends else ""
+        words += f" (kernel block {report.kernel_block_size or 'unknown'}, {backends})" if backends else ""
         words += f" on {report.gpu_name}" if report.gpu_name else ""
+        words += ", found by starting the engine dry" if report.method == "DryStart" else ""
     plan = view.subject.plan
     predicted = plan.predicted.block_size if plan and plan.predicted else None
     if predicted and predicted != size:
@@ -172,67 +177,47 @@ def _context(view: View) -> int | None:
 
 
 def cache_compatible(view: View) -> Condition:
-    """Could the pods read each other's entries? Nothing is shared yet, so a difference harms nobody."""
+    """Can the pods of the current template read each other's entries? Those of an older one are being replaced."""
     kind = "CacheCompatible"
-    reports = {pod.pod.name: pod.report for pod in view.live if pod.report}
+    reports = {pod.pod.name: pod.report for pod in view.current if pod.report}
     if not reports:
         return Condition(kind, "Unknown", "NoPodProbed", "No pod has been probed yet.")
-    if len({identity_of(report) for report in reports.values()}) > 1:
-        gpus = sorted({report.gpu_name for report in reports.values() if report.gpu_name})
-        why = f" They run on {', '.join(gpus)}." if len(gpus) > 1 else ""
+    groups: dict[str, CompactReport] = {}
+    for report in reports.values():
+        groups.setdefault(identity_of(report), report)
+    if "" in groups:
+        cached = view.subject.resolved is None or view.subject.resolved.cached
+        if not cached:
+            return Condition(kind, "Unknown", "CacheDisabled", "The cache is off, so nothing could be shared.")
         return Condition(
             kind,
-            "False",
-            "PodsDiffer",
-            f"The pods could not read each other's cache entries.{why} Each has a cache of its own, so answers are not "
-            "affected.",
+            "Unknown",
+            "IdentityNotReported",
+            "A pod's probe reported no compatibility identity: scripts of an older operator. A new pod will.",
         )
-    return Condition(kind, "True", "Identical", "All pods were probed with the same result.")
+    if len(groups) > 1:
+        return Condition(kind, "False", "PodsDiffer", _pods_differ(groups))
+    return Condition(kind, "True", "Identical", "All pods have the same compatibility identity.")
+
+
+def _pods_differ(groups: Mapping[str, CompactReport]) -> str:
+    gpus = sorted({report.gpu_name for report in groups.values() if report.gpu_name})
+    first, *others = (of_message(name, report) for name, report in sorted(groups.items()))
+    names = sorted({entry.component for other in others for entry in compare(first, other).differences} - {"identity"})
+    what = f" They differ in {', '.join(names)}." if names else " qcs compat pod/A pod/B tells what differs."
+    why = ""
+    if len(gpus) > 1:
+        why = f" They run on {', '.join(gpus)}: name one GPU model in spec.pod.nodeSelector to make them equal."
+    return (
+        f"The pods could not read each other's cache entries.{what}{why} Each identity has a namespace of its own, so "
+        "answers are not affected."
+    )
 
 
 def validated(view: View) -> Condition:
     """Is this combination one that was run end to end?"""
-    kind, resolved = "Validated", view.subject.resolved
+    resolved = view.subject.resolved
     if resolved is None:
-        return Condition(kind, "Unknown", "SpecNotAccepted", "The spec was refused.")
-    settings = resolved.settings
-    if settings.engine.unsupported_args or settings.cache.unsupported_args:
-        return Condition(
-            kind,
-            "False",
-            "UnsupportedArguments",
-            "spec.unsupported is in use: nobody but you has checked those arguments.",
-        )
-    if settings.cache.enabled and not settings.engine.text_only:
-        return Condition(
-            kind, "False", "Modalities", "Images together with the cache are not validated (spec.model.modalities)."
-        )
-    if settings.cache.enabled and settings.engine.speculative_method:
-        return Condition(
-            kind,
-            "False",
-            "SpeculativeDecoding",
-            "Speculative decoding together with the cache has open reports of wrong answers on hybrid models.",
-        )
+        return Condition("Validated", "Unknown", "SpecNotAccepted", "The spec was refused.")
     report = next((pod.report for pod in view.current if pod.report), None)
-    if report is None:
-        return Condition(kind, "Unknown", "NoPodProbed", "Which versions the image holds is not known before a probe.")
-    return _versions(kind, report.vllm, report.lmcache, cached=settings.cache.enabled)
-
-
-def _versions(kind: str, vllm: str, lmcache: str, *, cached: bool) -> Condition:
-    profiles = load_profiles()
-    pair = f"vLLM {vllm}" + (f" with LMCache {lmcache}" if cached else "")
-    engine, server = parse_version(vllm), parse_version(lmcache)
-    if cached and engine and server:
-        rule = next((rule for rule in (*profiles.denied, *profiles.warned) if rule.matches(engine, server)), None)
-        if rule:
-            return Condition(kind, "False", "KnownFault", f"{pair} {rule.effect} ({', '.join(rule.issues)}).")
-    notes = [profiles.for_vllm(vllm).note, profiles.for_lmcache(lmcache).note if cached else ""]
-    if any(notes):
-        return Condition(kind, "False", "NotReviewed", f"{'; '.join(note for note in notes if note)}.")
-    if engine == parse_version(profiles.advised_vllm) and (
-        not cached or server == parse_version(profiles.advised_lmcache)
-    ):
-        return Condition(kind, "True", "AdvisedPair", f"{pair} is the pair that was run end to end.")
-    return Condition(kind, "True", "Reviewed", f"{pair} was reviewed; the advised pair is {profiles.advised_pair}.")
+    return combination(resolved.settings, report.vllm if report else None, report.lmcache if report else "")

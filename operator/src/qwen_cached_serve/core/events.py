@@ -32,18 +32,42 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Ev
     if probed and probed != formerly:
         events.append(Event("Normal", "Probed", state_of(new, "Probed").get("message", "")))
     started = _updated(after)
-    if started and _updated(before) and started != _updated(before):
+    rolling = state_of(new, "Ready").get("status") != "True" and state_of(new, "Reconciling").get("status") == "True"
+    if started and _updated(before) and started != _updated(before) and rolling:
         events.append(Event("Normal", "RollStarted", f"Rolling out revision {started}."))
     if (condition := turned("Ready", "True")) and condition.get("reason") == "Serving":
         events.append(Event("Normal", "RollCompleted", condition["message"]))
-    if condition := turned("Stalled", "True"):
-        reason = "SpecRejected" if condition["reason"] == "InvalidSpec" else "StartFailed"
-        events.append(Event("Warning", reason, condition["message"]))
+    if condition := turned("Stalled", "True") or _rolled_back(old, new):
+        events.append(Event("Warning", _stalled_reason(condition["reason"], after), condition["message"]))
     if condition := turned("CapacityAvailable", "False"):
         events.append(Event("Warning", "WaitingForCapacity", condition["message"]))
     if condition := turned("CacheCompatible", "False"):
         events.append(Event("Warning", "CompatibilityChanged", condition["message"]))
     return (*events, *_cache(old, new))
+
+
+def _rolled_back(old: Any, new: Any) -> Mapping[str, Any] | None:
+    """Return Stalled when it was so before for another reason: a rollback usually answers a roll that is stuck."""
+    condition = state_of(new, "Stalled")
+    reasons = (state_of(old, "Stalled").get("reason"), condition.get("reason"))
+    return condition if reasons[0] != reasons[1] == "RolledBack" else None
+
+
+def _stalled_reason(reason: str, status: Mapping[str, Any]) -> str:
+    if reason in _STALLED_REASONS:
+        return _STALLED_REASONS[reason]
+    # Pods of the revision before still serve: nothing failed but the roll.
+    revision = status.get("revision") or {}
+    return "RollHeld" if revision.get("current") not in (None, revision.get("updated")) else "StartFailed"
+
+
+_STALLED_REASONS = {
+    "InvalidSpec": "SpecRejected",
+    "RolledBack": "RolledBack",
+    "NewerFormat": "RollHeld",
+    "HoldUnknown": "RollHeld",
+    "RevisionUnreadable": "RollHeld",
+}
 
 
 def _cache(old: Any, new: Any) -> list[Event]:

@@ -29,7 +29,8 @@ def spec_accepted(view: View) -> Condition:
     problems = view.subject.problems
     if problems:
         return Condition("SpecAccepted", "False", "Invalid", "; ".join(problems))
-    notes = view.subject.resolved.warnings if view.subject.resolved else ()
+    revision = view.subject.revision
+    notes = (*(view.subject.resolved.warnings if view.subject.resolved else ()), *(revision.notes if revision else ()))
     if notes:
         return Condition(
             "SpecAccepted",
@@ -63,6 +64,8 @@ def _state(view: View) -> tuple[str, str]:
         return "InvalidSpec", f"{'; '.join(subject.problems)}.{running}"
     if subject.apply_error:
         return subject.apply_reason, f"The children could not be applied: {shorten(subject.apply_error)}"
+    if held_back := _held_back(view):
+        return held_back
     if deployment is None:
         if subject.resolved and subject.resolved.lifecycle == "Paused":
             return "Paused", "spec.lifecycle is Paused before anything was created."
@@ -74,6 +77,16 @@ def _state(view: View) -> tuple[str, str]:
     if view.rolled_out:
         return "Serving", f"{deployment.available} of {deployment.wanted} pods serve the current revision."
     return _on_the_way(view)
+
+
+def _held_back(view: View) -> tuple[str, str] | None:
+    """Name what keeps the operator from bringing the pods to what the spec asks for."""
+    revision = view.subject.revision
+    if revision and revision.blocked:
+        return revision.blocked.reason, revision.blocked.message
+    if revision and revision.held:
+        return "RolledBack", revision.held
+    return None
 
 
 def _without_pods(view: View) -> tuple[str, str]:
@@ -122,6 +135,8 @@ def stalled(view: View) -> Condition:
         return Condition("Stalled", "True", "InvalidSpec", f"Correct the spec: {'; '.join(view.subject.problems)}.")
     if view.subject.apply_error and view.subject.apply_reason in ("NameTaken", "ApplyRefused"):
         return Condition("Stalled", "True", view.subject.apply_reason, shorten(view.subject.apply_error))
+    if held_back := _held_back(view):
+        return Condition("Stalled", "True", *held_back)
     problem = view.problem
     if problem and problem.needs_a_person and not view.rolled_out:
         return Condition("Stalled", "True", problem.code, problem.sentence)
@@ -159,12 +174,48 @@ def revision_current(view: View) -> Condition:
     kind, resolved, deployment = "RevisionCurrent", view.subject.resolved, view.deployment
     if view.subject.problems:
         return Condition(kind, "False", "InvalidSpec", "The pods run the last accepted spec.")
+    if held_back := _held_back(view):
+        return Condition(kind, "False", *held_back)
     if resolved and resolved.lifecycle == "Paused":
         return Condition(kind, "Unknown", "Paused", "spec.lifecycle is Paused: changes of the spec wait.")
     if deployment is None:
         return Condition(kind, "False", "Creating", "The Deployment is being created.")
     if deployment.current and deployment.updated == deployment.replicas == deployment.wanted:
-        return Condition(kind, "True", "Current", "All pods run what the spec asks for.")
+        return _rendered_now(view)
     return Condition(
         kind, "False", "RollInProgress", f"{deployment.updated} of {deployment.wanted} pods run what the spec asks for."
     )
+
+
+def _rendered_now(view: View) -> Condition:
+    kind, revision = "RevisionCurrent", view.subject.revision
+    foreign = ""
+    if revision and revision.foreign:
+        foreign = f" Fields of the pod template that are not this operator's: {', '.join(revision.foreign)}."
+    if revision and revision.outdated:
+        return Condition(
+            kind,
+            "False",
+            "OperatorChanged",
+            "All pods run what the spec asks for, as another release of the operator (or other settings of it) "
+            f"rendered it. This one would change: {revision.outdated}. `qcs restart`, the next edit that restarts "
+            f"pods, or spec.rollout.onOperatorUpgrade: Roll takes that up.{foreign}",
+        )
+    return Condition(kind, "True", "Current", f"All pods run what the spec asks for.{foreign}")
+
+
+def roll_back_to(view: View) -> str:
+    """Return the revision that pods go back to by `rollout.onFailure: RollBack`, empty when there is no reason to.
+
+    A roll has failed when something only a person can change keeps a pod of the new revision from starting, as Stalled
+    says it; a missing GPU, volume or Secret is waited for.
+    """
+    resolved, revision = view.subject.resolved, view.subject.revision
+    if resolved is None or resolved.on_failure != "RollBack" or resolved.lifecycle != "Running":
+        return ""
+    if revision is None or _held_back(view) or view.subject.apply_error or view.deployment is None:
+        return ""
+    former = str((view.subject.previous.get("revision") or {}).get("current") or "")
+    problem = view.problem
+    failed = view.deployment.current and not view.rolled_out and problem is not None and problem.needs_a_person
+    return former if failed and former != revision.updated and former in revision.history else ""

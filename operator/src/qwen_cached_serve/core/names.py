@@ -21,6 +21,8 @@ COMPONENT_LABEL = "app.kubernetes.io/component"
 OWNER_UID_LABEL = f"{GROUP}/owner-uid"
 NAME_ANNOTATION = f"{GROUP}/name"
 """Full name of the resource: a label holds 63 characters, a name has up to 253."""
+REVISION_ANNOTATION = f"{GROUP}/revision"
+"""On the Deployment, which hands it on to its ReplicaSets: the name of the revision that they are made from."""
 
 MAX_BASE_LENGTH = 46
 """63, the length of a host name, less `-` + 10 (ReplicaSet's hash) and `-` + 5 (pod's suffix)."""
@@ -45,6 +47,11 @@ def base_name(resource: str) -> str:
 def config_map_name(resource: str, content_hash: str) -> str:
     """Name of the immutable ConfigMap with the pod's scripts and settings; another content is another object."""
     return f"{base_name(resource)}-pod-{content_hash[:10]}"
+
+
+def revision_name(resource: str, key_hash: str) -> str:
+    """Name of the ControllerRevision for a key; another key is another object."""
+    return f"{base_name(resource)}-{key_hash[:10]}"
 
 
 def instance_label(resource: str) -> str:

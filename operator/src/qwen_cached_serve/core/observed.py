@@ -7,8 +7,10 @@ The shell hands in objects as the API serves them (or trimmed copies); nothing h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from qwen_cached_serve.core.names import REVISION_ANNOTATION
 
 PROBE = "probe"
 CACHE_SERVER = "cache-server"
@@ -29,6 +31,7 @@ class Termination:
     message: str
     """Termination message, or the log's last lines with `FallbackToLogsOnError`."""
     finished_at: str = ""
+    started_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class PodObservation:
     node: str = ""
     phase: str = "Pending"
     template_hash: str = ""
+    revision: str = ""
+    """Name of the revision that its ReplicaSet was made from; empty when that does not say."""
     deleting: bool = False
     ready: bool = False
     scheduled: bool = False
@@ -89,8 +94,12 @@ class PodObservation:
     status_message: str = ""
     containers: Mapping[str, ContainerObservation] | None = None
     verification: Verification | None = None
-    log_tail: str = ""
-    """More of the failed container's log, where the shell could fetch it."""
+    log_tails: Mapping[str, str] | None = None
+    """By container: what decides in the log of its life that ended last, where the shell could read it."""
+
+    def log_tail(self, name: str) -> str:
+        """Return what is known of one container's log, empty when nothing is."""
+        return (self.log_tails or {}).get(name, "")
 
     def container(self, name: str) -> ContainerObservation:
         """Return one container's status, an empty one when the kubelet has not said anything."""
@@ -134,14 +143,24 @@ def observe(
     pods: Iterable[Manifest] = (),
     *,
     verifications: Mapping[str, Verification] | None = None,
-    log_tails: Mapping[str, str] | None = None,
+    log_tails: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Observation:
     """Read the API objects of one resource; what was read of its pods themselves comes by pod name."""
     seen, logs = verifications or {}, log_tails or {}
+    replica_sets = list(replica_sets)
+    revisions = {
+        _labels(one).get(_TEMPLATE_HASH_LABEL, ""): _part(_part(one, "metadata"), "annotations").get(
+            REVISION_ANNOTATION, ""
+        )
+        for one in replica_sets
+    }
     named = [(str(_part(pod, "metadata").get("name", "")), pod) for pod in pods]
     return Observation(
-        deployment=read_deployment(deployment, list(replica_sets)) if deployment else None,
-        pods=tuple(read_pod(pod, seen.get(name), logs.get(name, "")) for name, pod in named),
+        deployment=read_deployment(deployment, replica_sets) if deployment else None,
+        pods=tuple(
+            replace(found, revision=revisions.get(found.template_hash, ""))
+            for found in (read_pod(pod, seen.get(name), logs.get(name)) for name, pod in named)
+        ),
     )
 
 
@@ -177,7 +196,9 @@ def read_deployment(deployment: Manifest, replica_sets: Iterable[Manifest] = ())
     )
 
 
-def read_pod(pod: Manifest, verification: Verification | None = None, log_tail: str = "") -> PodObservation:
+def read_pod(
+    pod: Manifest, verification: Verification | None = None, log_tails: Mapping[str, str] | None = None
+) -> PodObservation:
     """Read one pod."""
     metadata, spec, status = _part(pod, "metadata"), _part(pod, "spec"), _part(pod, "status")
     conditions = _conditions(status)
@@ -199,7 +220,7 @@ def read_pod(pod: Manifest, verification: Verification | None = None, log_tail: 
         status_message=str(status.get("message") or ""),
         containers={str(entry.get("name")): _container(entry) for entry in statuses},
         verification=verification,
-        log_tail=log_tail,
+        log_tails=log_tails,
     )
 
 
@@ -228,6 +249,7 @@ def _termination(entry: Any) -> Termination | None:
         reason=str(entry.get("reason") or ""),
         message=str(entry.get("message") or ""),
         finished_at=str(entry.get("finishedAt") or ""),
+        started_at=str(entry.get("startedAt") or ""),
     )
 
 

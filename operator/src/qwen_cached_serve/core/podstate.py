@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from qwen_cached_serve.core.diagnose import Diagnosis, diagnose_log
+from qwen_cached_serve.core.diagnose import Diagnosis, classified, refused
+from qwen_cached_serve.core.endings import explain_end
 from qwen_cached_serve.core.observed import (
     CACHE_SERVER,
     ENGINE,
     PROBE,
     ContainerObservation,
     PodObservation,
-    Termination,
 )
-from qwen_cached_serve.core.refusals import diagnose_termination, diagnose_unschedulable, diagnose_waiting, shorten
+from qwen_cached_serve.core.refusals import diagnose_pod_failure, diagnose_unschedulable, diagnose_waiting
 from qwen_cached_serve.inpod.message import CompactReport, ProbeFailure, read
 
 
@@ -42,13 +42,6 @@ class Phase(StrEnum):
     NOT_READY = "NotReady"
     FAILING = "Failing"
     ENDED = "Ended"
-
-
-_HEALS_BY_ITSELF = frozenset(
-    {"CacheServerFailed", "CheckpointMissing", "DeviceChanged", "DeviceMissing", "Internal", "ModelNotAvailableOffline",
-     "ProbeMissing", "Terminated", "Timeout"}
-)  # fmt: skip
-"""Refusal codes of the pod's scripts that an appearing object, a restart or time can cure; all others need a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +99,7 @@ def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached
     if pod.deleting:
         return dataclasses.replace(base, phase=Phase.TERMINATING)
     if pod.phase == "Failed":
-        words = shorten(f"{pod.status_reason} {pod.status_message}") or "the pod has failed"
-        lost = Diagnosis(pod.status_reason or "PodFailed", f"The pod has ended: {words}", "", False)
+        lost = diagnose_pod_failure(pod.status_reason, pod.status_message)
         return dataclasses.replace(base, phase=Phase.ENDED, diagnosis=lost)
     if not pod.scheduled:
         waits = diagnose_unschedulable(pod.unschedulable) if pod.unschedulable else None
@@ -119,7 +111,10 @@ def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached
     server = pod.container(CACHE_SERVER)
     if cached and not server.started and not engine.started:
         return _starting_server(base, server)
-    return _engine(base, engine, _server_down(server) if cached else None)
+    if cached:
+        down, more = _server_down(pod)
+        base = dataclasses.replace(base, cache_down=down, wants_log_of=CACHE_SERVER if more else None)
+    return _engine(base, engine)
 
 
 def _remembered(previous: Mapping[str, Any] | None) -> Remembered | None:
@@ -153,73 +148,42 @@ def _waiting(pod: PodObservation) -> Diagnosis | None:
 
 def _probing(base: PodJudgement, probe: ContainerObservation, failure: ProbeFailure | None) -> PodJudgement:
     if failure:
-        found: Diagnosis | None = Diagnosis(
-            failure.code, _sentence(failure.message), failure.hint, failure.code not in _HEALS_BY_ITSELF
-        )
+        found = refused(failure.code, failure.message, failure.hint)
         return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=found)
     end = probe.latest_end
     if end and end.exit_code:
-        diagnosis, more = _explain(PROBE, end, base.pod.log_tail)
+        diagnosis, more = explain_end(PROBE, end, base.pod.log_tail(PROBE))
         return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=diagnosis, wants_log_of=PROBE if more else None)
     return dataclasses.replace(base, phase=Phase.PROBING if probe.state == "running" else Phase.PREPARING)
 
 
 def _starting_server(base: PodJudgement, server: ContainerObservation) -> PodJudgement:
     if server.latest_end:
-        diagnosis, more = _explain(CACHE_SERVER, server.latest_end, base.pod.log_tail)
+        diagnosis, more = explain_end(CACHE_SERVER, server.latest_end, base.pod.log_tail(CACHE_SERVER))
         return dataclasses.replace(
             base, phase=Phase.FAILING, diagnosis=diagnosis, wants_log_of=CACHE_SERVER if more else None
         )
     return dataclasses.replace(base, phase=Phase.CACHE_STARTING)
 
 
-def _engine(base: PodJudgement, engine: ContainerObservation, down: Diagnosis | None) -> PodJudgement:
+def _engine(base: PodJudgement, engine: ContainerObservation) -> PodJudgement:
     if base.pod.ready:
-        return dataclasses.replace(base, phase=Phase.SERVING, cache_down=down)
+        return dataclasses.replace(base, phase=Phase.SERVING)
     if engine.started:
-        return dataclasses.replace(base, phase=Phase.NOT_READY, cache_down=down)
+        return dataclasses.replace(base, phase=Phase.NOT_READY)
     # An orderly end (exit code 0, a stop somebody asked for) is no failure while the next life starts.
     if engine.latest_end and (engine.latest_end.exit_code or engine.state != "running"):
-        diagnosis, more = _explain(ENGINE, engine.latest_end, base.pod.log_tail)
-        return dataclasses.replace(
-            base, phase=Phase.FAILING, diagnosis=diagnosis, cache_down=down, wants_log_of=ENGINE if more else None
-        )
-    return dataclasses.replace(base, phase=Phase.STARTING, cache_down=down)
+        diagnosis, more = explain_end(ENGINE, engine.latest_end, base.pod.log_tail(ENGINE))
+        wanted = ENGINE if more else base.wants_log_of
+        return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=diagnosis, wants_log_of=wanted)
+    return dataclasses.replace(base, phase=Phase.STARTING)
 
 
-def _server_down(server: ContainerObservation) -> Diagnosis | None:
+def _server_down(pod: PodObservation) -> tuple[Diagnosis | None, bool]:
+    """Why the cache server is away, None while it is there; and whether its log would tell more."""
+    server = pod.container(CACHE_SERVER)
     if server.state == "running" and server.started:
-        return None
+        return None, False
     if server.latest_end:
-        return _explain(CACHE_SERVER, server.latest_end, "")[0]
-    return Diagnosis("CacheServerNotReady", "The cache server is not up yet.", "It starts by itself.", False)
-
-
-def _explain(container: str, end: Termination, log_tail: str) -> tuple[Diagnosis, bool]:
-    """Name the cause of an end, and say whether more of the log would help."""
-    written = read(end.message)
-    if isinstance(written, ProbeFailure):
-        person = written.code not in _HEALS_BY_ITSELF
-        return Diagnosis(written.code, _sentence(written.message), written.hint, person), False
-    if end.reason == "OOMKilled" and (killed := diagnose_termination(container, end.reason, end.exit_code)):
-        return killed, False
-    for text in (log_tail, end.message):
-        found = diagnose_log(text) if text else None
-        if found and found.code != "EngineStartFailed":
-            return found, False
-    wrapper = diagnose_log(end.message) if end.message else None
-    if wrapper:
-        return wrapper, not log_tail
-    ended = diagnose_termination(container, end.reason, end.exit_code)
-    last = shorten(end.message.strip().rsplit("\n", 1)[-1], 240) if end.message.strip() else ""
-    return ended or Diagnosis(
-        "ContainerFailed",
-        f"Container {container} ended with exit code {end.exit_code}" + (f": {last}" if last else "."),
-        f"Read its log (kubectl logs --previous -c {container}).",
-        False,
-    ), not log_tail
-
-
-def _sentence(text: str) -> str:
-    text = text.strip()
-    return text if not text or text[-1] in ".!?…" else f"{text}."
+        return explain_end(CACHE_SERVER, server.latest_end, pod.log_tail(CACHE_SERVER))
+    return classified("CacheServerNotReady", "The cache server is not up yet.", remedy="It starts by itself."), False

@@ -7,6 +7,7 @@ The result has no optional field whose meaning somebody else would have to know.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qwen_cached_serve.api import quantity
@@ -20,6 +21,8 @@ from qwen_cached_serve.api.v1alpha1.pod import PodSpec
 from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE, Budget, BudgetInputs, budget
 from qwen_cached_serve.core.catalogue import lookup
 from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
+from qwen_cached_serve.core.tiers import claims, tiers
+from qwen_cached_serve.core.variables import pod_variables, visible_to_the_probe
 from qwen_cached_serve.inpod.facts import MODEL_DIR, CacheSettings, EngineSettings, ServeSettings, TokensPerStep
 from qwen_cached_serve.inpod.flags import WARNED_ENV
 
@@ -92,6 +95,8 @@ class Resolved:
     replicas: int
     """As the resource asks; `Stopped` does not change it."""
     image: str
+    image_given: bool
+    """Whether the spec names the image; otherwise it is the operator's."""
     image_pull_policy: str
     vllm_version: str | None
     """As far as the image's tag tells it; the probe knows for sure."""
@@ -102,11 +107,17 @@ class Resolved:
     timing: Timing
     engine_env: tuple[EnvVar, ...]
     cache_env: tuple[EnvVar, ...]
+    l2_claims: Mapping[str, str]
+    """Claim of every file-system tier, by the tier's name."""
     pod: PodSpec
     service_type: str
     service_port: int
     max_surge: int | str
     max_unavailable: int | str
+    on_operator_upgrade: str
+    """`Keep` or `Roll`."""
+    on_failure: str
+    """`Hold` or `RollBack`."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -153,6 +164,7 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         lifecycle=spec.lifecycle or defaults.LIFECYCLE,
         replicas=spec.replicas,
         image=image,
+        image_given=bool(engine.image),
         image_pull_policy=engine.image_pull_policy or defaults.IMAGE_PULL_POLICY,
         vllm_version=vllm_version_of(image),
         settings=_settings(serve, accelerator, ranks, gpu, l1, timing),
@@ -174,11 +186,14 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         timing=timing,
         engine_env=engine_env,
         cache_env=cache.env or (),
+        l2_claims=claims(cache.l2 or ()) if enabled else {},
         pod=pod,
         service_type=service.type or defaults.SERVICE_TYPE,
         service_port=service.port or defaults.SERVICE_PORT,
         max_surge=defaults.MAX_SURGE if rollout.max_surge is None else rollout.max_surge,
         max_unavailable=defaults.MAX_UNAVAILABLE if rollout.max_unavailable is None else rollout.max_unavailable,
+        on_failure=rollout.on_failure or defaults.ON_FAILURE,
+        on_operator_upgrade=rollout.on_operator_upgrade or defaults.ON_OPERATOR_UPGRADE,
         warnings=_warnings(gpu, enabled, spec.unsupported, engine_env),
     )
 
@@ -226,8 +241,10 @@ def _settings(
         model=model,
         revision=_revision(spec.model.source),
         served_names=served,
+        pod_variables=pod_variables(engine.env or ()),
         gpu_count=gpu.count if gpu else 0,
         probe_timeout_seconds=timing.probe,
+        probe_method=(spec.block_size_probe and spec.block_size_probe.method) or defaults.PROBE_METHOD,
         engine=EngineSettings(
             accelerator=accelerator,
             tensor_parallel_size=ranks,
@@ -256,6 +273,8 @@ def _settings(
             chunk_blocks=cache.chunk_blocks or defaults.CHUNK_BLOCKS,
             extra_args=cache.extra_args or (),
             unsupported_args=unsupported.cache_server_args or (),
+            environment=visible_to_the_probe(cache.env or ()),
+            l2=tiers(cache.l2 or ()),
         ),
     )
 

@@ -63,4 +63,5 @@ def _full_report(report: CompactReport, gpus: tuple[Gpu, ...]) -> ProbeReport:
         method="Construct",
         model_revision=report.model_revision,
         gpus=gpus,
+        identity=report.identity,
     )

@@ -23,6 +23,7 @@ from qwen_cached_serve.core.lifecycle import (
     ready,
     reconciling,
     revision_current,
+    roll_back_to,
     spec_accepted,
     stalled,
 )
@@ -30,6 +31,7 @@ from qwen_cached_serve.core.observed import CACHE_SERVER, Observation
 from qwen_cached_serve.core.podstate import PodJudgement, judge_pod
 from qwen_cached_serve.core.shown_plan import plan_status
 from qwen_cached_serve.core.view import Subject, View
+from qwen_cached_serve.inpod.namespaces import namespace_of
 
 MAX_PODS = 20
 MAX_IDENTITIES = 16
@@ -51,7 +53,9 @@ class Judgement:
     status: dict[str, Any]
     events: tuple[Event, ...] = ()
     log_requests: tuple[LogRequest, ...] = ()
-    """Answering them (`PodObservation.log_tail`) is optional; the judgement then names the cause."""
+    """Answering them (`PodObservation.log_tails`) is optional; the judgement then names the cause."""
+    roll_back_to: str = ""
+    """Name of the revision to use in place of the present one, whose roll failed; empty: nothing of the kind."""
     requeue_after_seconds: float | None = None
     """When to look again without an event; None = the watches are enough."""
 
@@ -68,6 +72,7 @@ def judge(subject: Subject, observation: Observation, now: datetime) -> Judgemen
     return Judgement(
         status=status,
         events=transitions(subject.previous, status),
+        roll_back_to=roll_back_to(view),
         log_requests=tuple(LogRequest(pod.pod.name, pod.wants_log_of) for pod in view.current if pod.wants_log_of),
     )
 
@@ -99,7 +104,9 @@ def _figures(view: View) -> dict[str, Any]:
         "updatedReplicas": deployment.updated if deployment else 0,
     }
     reports = [pod.report for pod in view.current if pod.report]
-    if resolved is None or (view.subject.edit_waits and "resolved" in previous):
+    asked = view.subject.revision
+    waits = view.subject.edit_waits or bool(asked and asked.blocked)
+    if resolved is None or (waits and "resolved" in previous):
         # The running children belong to the last spec that was carried out, and so do these.
         kept = ("resolved", "plan", "selector", "url", "blockSize")
         status |= {name: previous[name] for name in kept if name in previous}
@@ -157,9 +164,10 @@ def _block_size(view: View) -> dict[str, int]:
 
 def _identities(view: View) -> list[dict[str, Any]]:
     ranks = view.subject.resolved.settings.engine.tensor_parallel_size if view.subject.resolved else 1
+    shared = bool(view.subject.resolved and view.subject.resolved.settings.cache.l2)
     groups: dict[str, dict[str, Any]] = {}
     for pod in view.live:
-        if pod.report is None:
+        if pod.report is None or not identity_of(pod.report):
             continue
         entry = groups.setdefault(
             identity_of(pod.report),
@@ -169,7 +177,8 @@ def _identities(view: View) -> list[dict[str, Any]]:
                 "blockSize": pod.report.block_size,
                 "pods": 0,
             }
-            | ({"gpu": pod.report.gpu_name} if pod.report.gpu_name else {}),
+            | ({"gpu": pod.report.gpu_name} if pod.report.gpu_name else {})
+            | ({"namespace": namespace_of(identity_of(pod.report))} if shared else {}),
         )
         entry["pods"] += 1
     if not groups:
@@ -183,7 +192,7 @@ def _pod(pod: PodJudgement) -> dict[str, Any]:
     trouble = pod.diagnosis or pod.cache_down
     optional = {
         "node": pod.pod.node,
-        "revision": pod.pod.template_hash,
+        "revision": pod.pod.revision or pod.pod.template_hash,
         "reason": trouble.sentence[:_TEXT_CHARACTERS] if trouble else "",
         "blockSize": pod.block_size,
         "identity": identity_of(pod.report) if pod.report else "",
@@ -193,9 +202,12 @@ def _pod(pod: PodJudgement) -> dict[str, Any]:
 
 
 def _revision(view: View) -> dict[str, Any]:
-    former = view.subject.previous.get("revision") or {}
-    updated = view.deployment.template_hash if view.deployment else ""
-    if not updated:
+    former, revision = view.subject.previous.get("revision") or {}, view.subject.revision
+    if revision is None or not revision.updated:
         return dict(former)
-    current = updated if view.rolled_out else former.get("current")
-    return {"updated": updated} | ({"current": current} if current else {})
+    settled = view.rolled_out and not view.subject.edit_waits and not view.subject.apply_error
+    current = revision.updated if settled else former.get("current")
+    shown: dict[str, Any] = {"updated": revision.updated}
+    if current:
+        shown["current"] = current
+    return shown | ({"history": list(revision.history)} if revision.history else {})

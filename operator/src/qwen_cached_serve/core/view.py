@@ -12,6 +12,7 @@ from qwen_cached_serve.core.plan import Plan
 from qwen_cached_serve.core.podstate import Phase, PodJudgement
 from qwen_cached_serve.core.refusals import diagnose_pod_creation
 from qwen_cached_serve.core.resolve import Resolved
+from qwen_cached_serve.core.revision import RevisionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Subject:
     """The status as it is stored now."""
     edit_waits: bool = False
     """Whether spec.lifecycle is Paused and the live children are not those that the spec asks for."""
+    revision: RevisionState | None = None
+    """None when the spec was refused."""
     apply_error: str = ""
     """Why the children could not be applied, in the API server's words; empty when they were."""
     apply_reason: str = "ApplyFailed"

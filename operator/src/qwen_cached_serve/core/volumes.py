@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from qwen_cached_serve.api import quantity
+from qwen_cached_serve.core import names
 from qwen_cached_serve.core.resolve import Resolved
 from qwen_cached_serve.inpod import facts
 
@@ -53,6 +54,8 @@ def pod_volumes(resolved: Resolved) -> tuple[VolumeEntry, ...]:
     ]
     if resolved.cached:
         volumes.append({"name": SERVER_TMP, "emptyDir": {}})
+    for tier, claim in resolved.l2_claims.items():
+        volumes.append({"name": l2_volume(tier), "persistentVolumeClaim": {"claimName": claim}})
     model = _model(resolved)
     if model:
         volumes.append(model)
@@ -75,6 +78,7 @@ def pod_mounts(resolved: Resolved, container: str) -> tuple[Mount, ...]:
             mounts.append({"name": MODEL, "mountPath": facts.MODEL_DIR, "readOnly": True})
     else:
         mounts.append({"name": SERVER_TMP, "mountPath": _TMP_DIR})
+        mounts += [{"name": l2_volume(tier), "mountPath": f"{facts.L2_DIR}/{tier}"} for tier in resolved.l2_claims]
         if resolved.gpu is None:
             # Without a GPU the connector hands the KV space over as a POSIX segment (facts/chain-without-gpu.md §4).
             mounts.append({"name": SHM, "mountPath": "/dev/shm"})  # noqa: S108
@@ -82,6 +86,12 @@ def pod_mounts(resolved: Resolved, container: str) -> tuple[Mount, ...]:
         mount.model_dump(mode="json", by_alias=True, exclude_none=True) for mount in resolved.pod.volume_mounts or ()
     ]
     return (*mounts, *given)
+
+
+def l2_volume(tier: str) -> str:
+    """Name of a file-system tier's volume: a DNS label, like the tier's name with our prefix."""
+    name = f"qcs-l2-{tier}"
+    return name if len(name) <= 63 else f"qcs-l2-{names.digest(tier)[:12]}"
 
 
 def _downloads(resolved: Resolved) -> VolumeEntry:

@@ -1,4 +1,4 @@
-"""Verbs of the pod: `python3 /opt/qcs probe | cache-server | engine | ready`."""
+"""Verbs of the pod: `python3 /opt/qcs probe | cache-server | engine | ready | drain SECONDS`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .layout import Layout
 
-VERBS = ("probe", "cache-server", "engine", "ready")
+VERBS = ("probe", "cache-server", "engine", "ready", "drain SECONDS")
 
 
 def main(arguments: list[str]) -> int:
@@ -18,10 +18,12 @@ def main(arguments: list[str]) -> int:
             from .probe import run_probe
 
             return run_probe(layout)
-        case ["probe-child", result]:
+        case [("probe-construct" | "probe-dry-start") as verb, result]:
+            from .probe import VERBS as CHILD_VERBS
             from .probe import run_child
 
-            return run_child(layout, Path(result))
+            (method,) = (name for name, known in CHILD_VERBS.items() if known == verb)
+            return run_child(layout, method, Path(result))
         case ["cache-server"]:
             from .start import start_cache_server
 
@@ -34,6 +36,10 @@ def main(arguments: list[str]) -> int:
             from .ready import run_ready
 
             return run_ready(layout)
+        case ["drain", seconds] if seconds.isdecimal():
+            from .drain import run_drain
+
+            return run_drain(layout, float(seconds))
     print(f"usage: python3 /opt/qcs {' | '.join(VERBS)}", file=sys.stderr)
     return 2
 

@@ -26,6 +26,8 @@ STATE_DIR = "/var/run/qcs"
 """emptyDir shared by the pod's containers: report, argument vectors, registrations seen before the engine started."""
 CACHE_DIR = "/var/cache/qcs"
 """emptyDir (or the download volume) that holds every writable cache: HOME, hub downloads, compile caches."""
+L2_DIR = "/var/lib/qcs-l2"
+"""Below it every file-system tier has a mount named like the tier, in the cache server only."""
 MODEL_DIR = "/model"
 """Mount of a model volume (PersistentVolumeClaim or Image source), read-only."""
 
@@ -75,6 +77,24 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class L2Tier:
+    """One store behind the cache server's memory that outlives the pod."""
+
+    name: str
+    type: str
+    """`Filesystem`, `Valkey`, `S3` or `Resp`."""
+    path: str = ""
+    """Absolute path in the pod (Filesystem); the identity's namespace is a directory below it."""
+    endpoint: str = ""
+    """`HOST:PORT`, or the URL of a bucket."""
+    region: str = ""
+    capacity_bytes: int = 0
+    """0 = as much as there is."""
+    identity: str = ""
+    """The one identity that a store without namespaces is dedicated to."""
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSettings:
     """What the user asked of `lmcache server`."""
 
@@ -85,6 +105,10 @@ class CacheSettings:
     """chunk size = chunk_blocks x N."""
     extra_args: tuple[str, ...] = ()
     unsupported_args: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    """`NAME=value` of the user's variables of the cache server, which the probe cannot see; `NAME=source` where the
+    value comes from another object."""
+    l2: tuple[L2Tier, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +132,13 @@ class ServeSettings:
     revision: str | None = None
     """Hub revision as the user wrote it; the probe resolves it to a commit."""
     served_names: tuple[str, ...] = ()
+    pod_variables: tuple[str, ...] = ()
+    """Variables of the engine whose values are fields of the pod itself (its address, its name): no two pods have the
+    same, so they count for the compatibility identity by name only."""
     gpu_count: int = 0
     probe_timeout_seconds: int = 1800
+    probe_method: str = "Auto"
+    """`Construct`, `DryStart`, or `Auto`: the first, and the second where the first cannot be made to work."""
     ports: Ports = Ports()
     schema: int = SCHEMA_VERSION
 
@@ -142,10 +171,13 @@ class ProbeReport:
 
     block_size: int
     kernel_block_size: int
+    """Tokens of the attention kernel's own block; 0 = not known (a dry start ends before it is chosen)."""
     attention_backends: tuple[str, ...]
     versions: Versions
     method: str
-    """How N was found: `Construct` (layers on the meta device) is the only one so far."""
+    """How N was found: `Construct` (layers on the meta device) or `DryStart` (the engine's own log or metrics)."""
+    construct_failure: str = ""
+    """Why `Construct` did not work, where `Auto` went on to `DryStart`."""
     architecture: str = ""
     gdn_prefill_backend: str = ""
     mamba_cache_mode: str = ""
@@ -154,12 +186,19 @@ class ProbeReport:
     mamba_ssm_cache_dtype: str = ""
     prefix_caching: bool = True
     page_padding_bytes: int = 0
-    """Bytes by which a Mamba page is padded up to the attention page; 0 = they are equal."""
+    """Bytes by which a Mamba page is padded up to the attention page; 0 = they are equal, -1 = padded, the bytes
+    are not known (a dry start)."""
     max_model_len: int = 0
     model_revision: str = ""
     """Resolved commit of a hub id, empty for a path."""
     gpus: tuple[Gpu, ...] = ()
     node: str = ""
+    identity: str = ""
+    """Compatibility identity (DESIGN D7); empty without a cache."""
+    identity_summary: str = ""
+    """Its short form for people."""
+    identity_components: dict[str, str] = field(default_factory=dict)
+    """What it is the hash of; secrets are masked."""
     timings_seconds: dict[str, float] = field(default_factory=dict)
     schema: int = SCHEMA_VERSION
 

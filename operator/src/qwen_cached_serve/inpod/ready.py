@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 
+from .engine_metrics import engine_block_size
 from .facts import ProbeReport, ServeSettings
 from .layout import Layout, read_json, write_atomic
-from .life import current_life
+from .life import current_life, gate_content
 from .loopback import NoAnswer, ask
 from .refusal import Refusal
 from .registrations import STATUS_LIMIT_BYTES, ServerStatus, parse_status
@@ -26,8 +26,6 @@ _WARM_UP_SECONDS = 600.0
 shorter.
 """
 _METRICS_LIMIT_BYTES = 8 << 20
-_CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _FIRST_TOKEN, _TOKENS = 10, 200
 """Token ids that every vocabulary has, away from the special ones at its ends."""
 
@@ -42,7 +40,7 @@ def run_ready(layout: Layout) -> int:
         settings, life = layout.settings(), current_life(layout.registrations)
         if life is None:
             raise NotReady("the engine has not been started yet")
-        if read_json(layout.gate) == {"life": life.name}:
+        if read_json(layout.gate) == gate_content(life):
             return 0
         passed = check(settings, layout.report() if settings.cache.enabled else None, life.known_ids)
     except NotReady as reason:
@@ -51,7 +49,7 @@ def run_ready(layout: Layout) -> int:
     except Refusal as refusal:
         print(f"not ready: {refusal.message}", flush=True)
         return 1
-    write_atomic(layout.gate, json.dumps({"life": life.name}))
+    write_atomic(layout.gate, json.dumps(gate_content(life)))
     print(f"ready: {passed}", flush=True)
     return 0
 
@@ -88,21 +86,6 @@ def check_engine_block_size(metrics: str, block_size: int) -> None:
         raise NotReady("the engine's metrics do not tell its block size (vllm:cache_config_info)")
     if found != block_size:
         raise NotReady(f"the engine's block size N is {found}, but the probe found {block_size}: replace the pod")
-
-
-def engine_block_size(metrics: str) -> int | None:
-    """N of a running engine from its `/metrics`; None when it is not told.
-
-    `mamba_block_size` is not N: with a user's `--block-size` it keeps that value (facts/vllm.md §2.3).
-    """
-    match = _CACHE_CONFIG.search(metrics)
-    if match is None:
-        return None
-    labels = dict(_LABEL.findall(match[1]))
-    for name in ("effective_attention_block_size", "block_size"):
-        if labels.get(name, "").isdecimal():
-            return int(labels[name])
-    return None
 
 
 def check_server(status: ServerStatus, block_size: int, chunk: int, known_ids: frozenset[str], ranks: int) -> None:

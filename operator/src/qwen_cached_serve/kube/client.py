@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -18,10 +18,12 @@ from kubernetes.aio.client import ApiClient
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.port import (
     FIELD_MANAGER,
+    PODS,
     ApiError,
     Conflict,
     Forbidden,
     Invalid,
+    LogWindow,
     Manifest,
     NotFound,
     Resource,
@@ -34,6 +36,8 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 PAGE_SIZE = 500
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+ANYTHING = "*/*"
 METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 
 Observe = Callable[[str, str], None]
@@ -146,6 +150,14 @@ class KubeClient:
         path = resource.path(metadata["namespace"], metadata["name"])
         return await self._request("PUT", path, [("fieldManager", FIELD_MANAGER)], manifest)
 
+    async def annotate(
+        self, resource: Resource, namespace: str, name: str, annotations: Mapping[str, str | None]
+    ) -> Manifest:
+        """Set annotations of an object, or take them away (None); for people's commands, the operator has no use."""
+        path = resource.path(namespace, name)
+        patch = {"metadata": {"annotations": dict(annotations)}}
+        return await self._request("PATCH", path, [("fieldManager", "qcs")], patch, content_type=MERGE)
+
     async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
         """See `Port.delete`."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
@@ -153,6 +165,17 @@ class KubeClient:
             await self._request("DELETE", resource.path(namespace, name), [], options)
         except NotFound:
             return
+
+    async def pod_log(self, namespace: str, pod: str, container: str, window: LogWindow) -> str:
+        """See `Port.pod_log`."""
+        query = [
+            ("container", container),
+            ("previous", "true" if window.previous else "false"),
+            ("tailLines", str(window.tail_lines)),
+            ("limitBytes", str(window.limit_bytes)),
+        ]
+        raw = await self._raw("GET", PODS.path(namespace, pod, "log"), query, None, accept=ANYTHING)
+        return raw.decode("utf-8", "replace")
 
     async def served(self, group: str, version: str) -> set[str]:
         """Return the plural names that the API server serves for a group and version, empty when it knows none."""
@@ -179,20 +202,32 @@ class KubeClient:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Manifest:
+        return _parse(await self._raw(method, path, query or [], body, content_type=content_type, accept=accept))
+
+    async def _raw(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: Manifest | None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> bytes:
         headers = {"Accept": accept, "Content-Type": content_type}
         try:
-            return await self._send(method, path, query or [], body, headers)
+            return await self._send(method, path, query, body, headers)
         except Forbidden as error:
             if error.status != 401:
                 raise
         # The token expired: its source (file, exec plugin) has a new one, or the second refusal is final.
         fresh = await connection.load(self._origin)
         self._api.configuration.api_key = fresh.api_key
-        return await self._send(method, path, query or [], body, headers)
+        return await self._send(method, path, query, body, headers)
 
     async def _send(
         self, method: str, path: str, query: list[tuple[str, str]], body: Manifest | None, headers: dict[str, str]
-    ) -> Manifest:
+    ) -> bytes:
         timeout = self._allowed_seconds(method, path)
         url = path + ("?" + urllib.parse.urlencode(query) if query else "")
         code = "<error>"
@@ -211,10 +246,9 @@ class KubeClient:
         finally:
             if self._observe:
                 self._observe(method, code)
-        answer = _parse(raw)
         if 200 <= response.status < 300:
-            return answer
-        raise error_of(response.status, answer, response.headers.get("Retry-After", ""))
+            return raw
+        raise error_of(response.status, _parse(raw), response.headers.get("Retry-After", ""))
 
     def _allowed_seconds(self, method: str, path: str) -> float:
         if method == "GET" or self._guard is None:

@@ -43,6 +43,7 @@ GROUP = "qwencache.dev"
 SERVES = Resource(GROUP, "v1alpha1", "QwenCachedServe", "qwencachedserves")
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
 REPLICA_SETS = Resource("apps", "v1", "ReplicaSet", "replicasets")
+CONTROLLER_REVISIONS = Resource("apps", "v1", "ControllerRevision", "controllerrevisions")
 PODS = Resource("", "v1", "Pod", "pods")
 SERVICES = Resource("", "v1", "Service", "services")
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
@@ -55,7 +56,7 @@ OWNED = (CONFIG_MAPS, SERVICE_ACCOUNTS, SERVICES, DEPLOYMENTS)
 READ_ONLY = (REPLICA_SETS, PODS)
 """Kinds that are watched and never written."""
 
-_BY_KIND = {(r.api_version, r.kind): r for r in (SERVES, *OWNED, *READ_ONLY, LEASES, EVENTS)}
+_BY_KIND = {(r.api_version, r.kind): r for r in (SERVES, *OWNED, CONTROLLER_REVISIONS, *READ_ONLY, LEASES, EVENTS)}
 
 
 def resource_of(manifest: Manifest) -> Resource:
@@ -108,6 +109,17 @@ class WriteDenied(Exception):  # noqa: N818
     """A write was stopped before it was sent: this process no longer holds the leadership."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogWindow:
+    """Which piece of a container's log is wanted."""
+
+    previous: bool
+    """Of the life before the present one."""
+    tail_lines: int
+    limit_bytes: int
+    """Cuts the end off what `tail_lines` lets through."""
+
+
 class Port(Protocol):
     """The operator's view of the API. Methods raise `ApiError`s; writes without leadership raise `WriteDenied`."""
 
@@ -145,4 +157,8 @@ class Port(Protocol):
 
     async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
         """Delete the object with this uid in the background; one that is gone already is no error."""
+        ...
+
+    async def pod_log(self, namespace: str, pod: str, container: str, window: LogWindow) -> str:
+        """Return a piece of a container's log; its permission is optional (`Forbidden` without it)."""
         ...

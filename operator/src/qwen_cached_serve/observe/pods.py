@@ -11,7 +11,7 @@ import aiohttp
 
 from qwen_cached_serve.core.observed import Verification
 from qwen_cached_serve.inpod import facts
-from qwen_cached_serve.inpod.ready import engine_block_size
+from qwen_cached_serve.inpod.engine_metrics import engine_block_size
 from qwen_cached_serve.inpod.registrations import STATUS_LIMIT_BYTES, ServerStatus, parse_status
 
 TIMEOUT_SECONDS = 3.0
@@ -43,6 +43,10 @@ class PodReader:
             return verification(metrics.decode("utf-8", "replace"), parse_status(status))
         except ValueError:
             return None
+
+    async def report(self, address: str) -> bytes | None:
+        """Return the relay's `/report` of the pod at that IP address; None when it cannot be reached."""
+        return await self._get(address, self._relay_port, "/report", _METRICS_LIMIT_BYTES)
 
     async def close(self) -> None:
         """Close the connections."""

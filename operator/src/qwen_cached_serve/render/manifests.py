@@ -38,6 +38,7 @@ _CONFIG_MAP = _Template("configmap.yaml.j2", "v1", "ConfigMap", "V1ConfigMap")
 _SERVICE_ACCOUNT = _Template("serviceaccount.yaml.j2", "v1", "ServiceAccount", "V1ServiceAccount")
 _SERVICE = _Template("service.yaml.j2", "v1", "Service", "V1Service")
 _DEPLOYMENT = _Template("deployment.yaml.j2", "apps/v1", "Deployment", "V1Deployment")
+_REVISION = _Template("controllerrevision.yaml.j2", "apps/v1", "ControllerRevision", "V1ControllerRevision")
 
 
 def render_children(children: Children) -> list[Manifest]:
@@ -53,6 +54,16 @@ def render_children(children: Children) -> list[Manifest]:
     manifests.append(_render(_SERVICE, children.service.meta, service=children.service))
     manifests.append(_render(_DEPLOYMENT, children.deployment.meta, deployment=children.deployment))
     return manifests
+
+
+def render_revision(meta: Meta, number: int, data: Manifest) -> Manifest:
+    """Render a ControllerRevision.
+
+    Raises:
+        RenderError: the result is not the object it should be.
+
+    """
+    return _render(_REVISION, meta, meta=meta, number=number, data=data)
 
 
 @functools.cache

@@ -45,6 +45,10 @@ def _limited(size: int | str, limit: int | str) -> dict[str, Node]:
     return {"cache": {"l1": {"size": size}, "resources": {"limits": {"memory": limit}}}}
 
 
+def _tier(kind: str = "Filesystem", **blocks: Node) -> dict[str, Node]:
+    return {"cache": {"l2": [{"name": "disk", "type": kind, **blocks}]}}
+
+
 RULES = (
     Rule(
         name="cache.l1.size-required",
@@ -82,14 +86,29 @@ RULES = (
         base={"onUnavailable": "ServeWithoutCache"},
     ),
     Rule(
-        name="cache.l2-not-implemented",
-        scopes=("spec.cache",),
-        cel="self.?l2.orValue([]).size() == 0",
-        holds=lambda cache: not cache.get("l2"),
-        field=".l2",
-        problem="cache.l2: tiers behind main memory are not implemented yet",
-        remedy="remove the entries and give cache.l1.size the memory there is",
-        accepts=({"cache": {"l2": []}},),
-        rejects=({"cache": {"l2": [{"name": "d", "type": "Filesystem", "filesystem": {"claimName": "c"}}]}},),
+        name="cache.l2-type-not-implemented",
+        scopes=("spec.cache.l2[]",),
+        cel="self.type == 'Filesystem'",
+        holds=lambda tier: tier["type"] == "Filesystem",
+        field=".type",
+        problem="cache.l2: tiers of other types than Filesystem are not implemented yet",
+        remedy="use type Filesystem with a claim, or remove the entry",
+        accepts=(_tier(filesystem={"claimName": "c"}),),
+        rejects=(
+            _tier("Valkey", valkey={"endpoint": "valkey:6379"}),
+            _tier("S3", s3={"endpoint": "https://bucket.invalid"}),
+        ),
+    ),
+    Rule(
+        name="cache.l2-filesystem-block",
+        scopes=("spec.cache.l2[]",),
+        cel="self.type != 'Filesystem' || (has(self.filesystem) && !has(self.valkey) && !has(self.s3))",
+        holds=lambda tier: (
+            tier["type"] != "Filesystem" or ("filesystem" in tier and not {"valkey", "s3"} & tier.keys())
+        ),
+        problem="a tier of type Filesystem needs the block filesystem, and no other",
+        remedy="add filesystem.claimName, and remove the blocks of other types",
+        accepts=(_tier(filesystem={"claimName": "c", "path": "kv", "capacity": "500Gi"}),),
+        rejects=(_tier(), _tier(filesystem={"claimName": "c"}, valkey={"endpoint": "valkey:6379"})),
     ),
 )

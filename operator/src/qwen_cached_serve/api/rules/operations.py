@@ -51,24 +51,10 @@ RULES = (
     ),
     not_implemented(
         "spec.rollout",
-        "onFailure",
-        "RollBack",
-        instead="remove rollout.onFailure or set it to Hold, and apply the former spec by hand",
-        base={"onFailure": "Hold"},
-    ),
-    not_implemented(
-        "spec.rollout",
         "onCompatibilityChange",
         "Roll",
         instead="remove rollout.onCompatibilityChange or set it to Isolate",
         base={"onCompatibilityChange": "Isolate"},
-    ),
-    not_implemented(
-        "spec.rollout",
-        "onOperatorUpgrade",
-        "Keep",
-        instead="remove rollout.onOperatorUpgrade or set it to Roll, and upgrade the operator when a roll is welcome",
-        base={"onOperatorUpgrade": "Roll"},
     ),
     Rule(
         name="rollout-pods",

@@ -6,11 +6,11 @@ import re
 
 from qwen_cached_serve.api.rules.rule import Node, Rule, quote
 from qwen_cached_serve.api.rules.shapes import pod
-from qwen_cached_serve.inpod.facts import CACHE_DIR, CODE_DIR, MODEL_DIR, STATE_DIR
+from qwen_cached_serve.inpod.facts import CACHE_DIR, CODE_DIR, L2_DIR, MODEL_DIR, STATE_DIR
 
 VOLUME_PREFIX = "qcs-"
 """Names of the operator's own volumes begin with this."""
-RESERVED_PATHS = (CODE_DIR, STATE_DIR, CACHE_DIR, MODEL_DIR, "/tmp", "/dev/shm")  # noqa: S108 (names, not files made here)
+RESERVED_PATHS = (CODE_DIR, STATE_DIR, CACHE_DIR, MODEL_DIR, L2_DIR, "/tmp", "/dev/shm")  # noqa: S108 (names, not files made here)
 """Folders of the operator in every container."""
 _SOURCES = ("configMap", "secret", "emptyDir", "persistentVolumeClaim", "hostPath", "nfs", "csi", "image")
 
@@ -19,6 +19,7 @@ _PATHS = (
     *(f"spec.pod.volumes[].{source}.items[].path" for source in ("configMap", "secret")),
     "spec.pod.volumeMounts[].subPath",
     "spec.pod.securityContext.seccompProfile.localhostProfile",
+    "spec.cache.l2[].filesystem.path",
 )
 
 

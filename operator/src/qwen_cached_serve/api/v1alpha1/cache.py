@@ -22,14 +22,15 @@ class L1Spec(ApiModel):
 
 
 class L2Filesystem(ApiModel):
-    """A directory on a volume."""
+    """A directory on a volume, with one below it for each compatibility identity. The operator deletes none."""
 
     claim_name: ObjectName
     """Name of the PersistentVolumeClaim, in the same namespace."""
     path: Annotated[str | None, Field(max_length=1024)] = None
-    """Directory inside the volume."""
+    """Directory inside the volume; its root when not given."""
     capacity: Size | None = None
-    """Most that entries may take."""
+    """Most that what one cache server writes during its life may take; the oldest entries go first. Without it they
+    stay until somebody deletes them."""
 
 
 class L2Valkey(ApiModel):
@@ -57,7 +58,7 @@ class L2S3(ApiModel):
 
 
 class L2Tier(ApiModel):
-    """One tier behind main memory: `type` and the block of that name. Not implemented yet."""
+    """One tier behind main memory: `type` and the block of that name. Only Filesystem is implemented yet."""
 
     name: LabelName
     """Name of the tier, for status and messages."""
@@ -86,7 +87,8 @@ class CacheSpec(ApiModel):
     """Blocks per cache entry: the chunk size is chunkBlocks x N tokens. More means fewer and larger entries, and
     prompts match in coarser steps."""
     l2: Annotated[tuple[L2Tier, ...] | None, Field(max_length=8), BY_NAME] = None
-    """Further tiers behind main memory. Not implemented yet; leave it empty."""
+    """Further tiers behind main memory, which outlive pods. Pods share what they hold exactly when their compatibility
+    identities are equal."""
     resources: ResourceRequirements | None = None
     """CPU and memory of the cache server. A memory limit below L1 plus 2Gi is refused."""
     env: Annotated[EnvVars, BY_NAME] = None

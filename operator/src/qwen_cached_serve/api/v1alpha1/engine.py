@@ -55,7 +55,8 @@ class TokensPerStepSpec(ApiModel):
     ] = None
     """TwoBlocksMinusOne is 2N-1, the largest step that still saves every block; OneBlock is N; Fixed takes `value`."""
     value: Annotated[int | None, Field(ge=1, le=1048576)] = None
-    """Tokens per step, with policy Fixed only. The pod refuses to start unless N <= value < 2N."""
+    """Tokens per step, with policy Fixed only. The pod refuses to start below N, and with LMCache before 0.5.4 from 2N
+    on; with a newer one a step of 2N or more keeps only the state of its last block."""
 
 
 class SpeculativeSpec(ApiModel):

@@ -41,6 +41,9 @@ class DisruptionBudgetSpec(ApiModel):
     """Pods that may be away. A PodDisruptionBudget is not implemented yet; leave disruptionBudget out."""
 
 
+UPGRADE = Restarts(pods=False, sentence="Keep restarts nothing; Roll takes up at once what waits.")
+
+
 class RolloutSpec(ApiModel):
     """How a change reaches the pods."""
 
@@ -49,24 +52,30 @@ class RolloutSpec(ApiModel):
     max_unavailable: Annotated[IntOrPercent | None, Default(defaults.MAX_UNAVAILABLE)] = None
     """Pods below replicas during a roll."""
     on_failure: Annotated[Literal["Hold", "RollBack"] | None, Default(defaults.ON_FAILURE)] = None
-    """Hold leaves a failed roll where it stopped, the pods not yet replaced keep serving. RollBack is not implemented
-    yet."""
+    """Hold leaves a failed roll where it stopped, the pods not yet replaced keep serving. RollBack brings
+    the last revision that was fully rolled out back and keeps it until the spec changes; Stalled says so."""
     on_compatibility_change: Annotated[Literal["Isolate", "Roll"] | None, Default(defaults.ON_COMPATIBILITY_CHANGE)] = (
         None
     )
     """What happens when pods of one spec cannot read each other's cache entries. Isolate leaves them. Roll, replacing
     the older ones, is not implemented yet."""
-    on_operator_upgrade: Annotated[Literal["Keep", "Roll"] | None, Default(defaults.ON_OPERATOR_UPGRADE)] = None
-    """What happens when a newer operator renders the pods differently. Roll replaces them. Keep, leaving them as they
-    are, is not implemented yet."""
+    on_operator_upgrade: Annotated[
+        Literal["Keep", "Roll"] | None,
+        Default(defaults.ON_OPERATOR_UPGRADE),
+        UPGRADE,
+    ] = None
+    """What happens when another release of the operator renders the pods differently. Keep leaves them as they are (the
+    condition RevisionCurrent says what would change) until the spec changes or a restart is asked for. Roll replaces
+    them."""
 
 
 class BlockSizeProbeSpec(ApiModel):
     """The init container that finds N before the engine starts."""
 
-    method: Annotated[Literal["Auto", "Construct"] | None, Default(defaults.PROBE_METHOD)] = None
-    """Construct builds the model's layers without weights and asks vLLM; Auto lets the operator choose, today
-    Construct."""
+    method: Annotated[Literal["Auto", "Construct", "DryStart"] | None, Default(defaults.PROBE_METHOD)] = None
+    """Construct builds the model's layers without weights and asks vLLM. DryStart starts the engine with random weights
+    and reads its log, which takes longer and needs the memory of the weights. Auto takes Construct, and DryStart where
+    the image's vLLM has a Python interface that Construct does not know."""
     timeout_seconds: Annotated[int | None, Field(ge=30, le=86400), Default(defaults.PROBE_TIMEOUT_SECONDS)] = None
     """Time after which the probe gives up."""
 

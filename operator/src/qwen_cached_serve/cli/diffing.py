@@ -1,0 +1,275 @@
+"""`qcs diff`: what an edit would do, before it is made.
+
+Restarts and their reasons, N before and after, whether cache entries stay readable, and who answers meanwhile. With a
+cluster the file is compared with the resource that is there; with `--against` two files are compared and nothing is
+asked.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qwen_cached_serve.api.validate import InvalidResource, parse
+from qwen_cached_serve.cli.documents import read_resources
+from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.cli.history import Stored, fetch
+from qwen_cached_serve.core import changes, revision
+from qwen_cached_serve.core.budget import BudgetError
+from qwen_cached_serve.core.children import children
+from qwen_cached_serve.core.compatibility import compare
+from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.inputs import canonical, spec_hash
+from qwen_cached_serve.core.plan import Plan, plan_resource
+from qwen_cached_serve.core.predicted_identity import of_resource
+from qwen_cached_serve.core.records import Content, Record
+from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
+from qwen_cached_serve.core.revision import Inputs
+from qwen_cached_serve.inpod import bundle
+from qwen_cached_serve.kube.connection import Origin
+from qwen_cached_serve.kube.port import Manifest
+from qwen_cached_serve.render.manifests import RenderError, render_children
+
+EXPLICIT = ("replicas", "lifecycle", "service", "rollout")
+"""Parts of a spec that keep the pods and are worth a line when they change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two resources, taken apart."""
+
+    shape: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    spec_hash: str
+    resolved: Resolved
+    plan: Plan
+    content: Content
+
+    @property
+    def block_size(self) -> int | None:
+        """Predicted N."""
+        return self.plan.predicted.block_size if self.plan.predicted else None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The answer."""
+
+    name: str
+    restarts: bool
+    why: tuple[str, ...]
+    """Reasons for the restart, or for its absence."""
+    other: tuple[str, ...]
+    """Changes that keep the pods."""
+    reused: Record | None
+    block_size: tuple[int | None, int | None]
+    probed: int | None
+    warm: bool | None
+    warm_words: str
+    outage: str
+
+
+def diff(file: str, against: str | None, namespace: str, origin: Origin, defaults: OperatorDefaults) -> Difference:
+    """Compare a file's resource with the one in the cluster, or with another file's.
+
+    Raises:
+        CliError: one of them would be refused, or is not there.
+
+    """
+    new = _one(file)
+    if against is not None:
+        return answer(_one(against), new, (), defaults)
+    metadata = new.get("metadata") or {}
+    stored = fetch(origin, metadata.get("namespace") or namespace, str(metadata.get("name", "")))
+    return answer(stored.resource, new, stored.records, defaults, stored)
+
+
+def _one(file: str) -> Manifest:
+    documents = read_resources(file)
+    if len(documents) != 1:
+        raise CliError(f"{file}: holds {len(documents)} resources; diff takes one at a time")
+    document: Manifest = documents[0].data
+    return document
+
+
+def answer(
+    old: Manifest,
+    new: Manifest,
+    records: tuple[Record, ...],
+    defaults: OperatorDefaults,
+    stored: Stored | None = None,
+) -> Difference:
+    """Compare two resources; `stored` is what the cluster has of the old one."""
+    used = stored.used if stored else None
+    if used and used.image_from == "Operator":
+        # What a resource without an image runs is frozen. A new revision would take the operator's present image, which
+        # this command line knows only when it is told; the frozen one is the better guess for both sides.
+        defaults = OperatorDefaults(used.image, used.image)
+    before, after = _side(_without_status(old), defaults), _side(_like(old, new), defaults)
+    inputs = Inputs(after.spec_hash, "", after.resolved.image, "Spec" if after.resolved.image_given else "Operator")
+    same_key = before.spec_hash == after.spec_hash and before.resolved.image == after.resolved.image
+    reused = None if same_key else revision.matching(inputs, records)
+    found = changes.changes(before.content, after.content)
+    restarts, why = _restarts(before, after, same_key, found, stored, reused)
+    warm, warm_words = _warm(before, after, restarts=restarts)
+    status = (stored.status if stored else {}) or {}
+    return Difference(
+        name=str((new.get("metadata") or {}).get("name", "")),
+        restarts=restarts,
+        why=tuple(why),
+        other=tuple(_other(before, after)),
+        reused=reused,
+        block_size=(before.block_size, after.block_size),
+        probed=(status.get("blockSize") or {}).get("probed"),
+        warm=warm,
+        warm_words=warm_words,
+        outage=_outage(before, after, restarts=restarts),
+    )
+
+
+def _without_status(resource: Manifest) -> Manifest:
+    return {key: value for key, value in resource.items() if key != "status"}
+
+
+def _like(old: Manifest, new: Manifest) -> Manifest:
+    """Return the new resource as it would be stored: under the old one's identity."""
+    made = copy.deepcopy(_without_status(new))
+    kept = old.get("metadata") or {}
+    given = made.get("metadata") or {}
+    made["metadata"] = {**kept, **{key: given[key] for key in ("labels", "annotations") if key in given}}
+    return made
+
+
+def _side(resource: Manifest, defaults: OperatorDefaults) -> Side:
+    name = (resource.get("metadata") or {}).get("name")
+    try:
+        parsed = parse(resource)
+        resolved = resolve(parsed, defaults)
+        whole = {one["kind"]: one for one in render_children(children(resolved, bundle.files()))}
+    except InvalidResource as error:
+        raise CliError("\n".join(f"{name}: {problem}" for problem in error.problems)) from error
+    except (ResolveError, BudgetError, RenderError) as error:
+        raise CliError(f"{name}: {error}") from error
+    return Side(
+        shape=canonical(parsed.spec),
+        spec=resource["spec"],
+        spec_hash=spec_hash(parsed.spec),
+        resolved=resolved,
+        plan=plan_resource(resolved),
+        content=Content(
+            spec=resource["spec"],
+            config_map=whole["ConfigMap"],
+            template=whole["Deployment"]["spec"]["template"],
+        ),
+    )
+
+
+def _restarts(
+    before: Side, after: Side, same_key: bool, found: list[str], stored: Stored | None, reused: Record | None
+) -> tuple[bool, list[str]]:
+    if before.resolved.lifecycle != "Stopped" and after.resolved.lifecycle == "Stopped":
+        return False, ["spec.lifecycle: Stopped ends all pods"]
+    if same_key:
+        return False, ["nothing that pods are made of changes"]
+    fields = [f"spec.{line}" for line in _fields(before.shape, after.shape, "")]
+    outdated = stored is not None and stored.condition("RevisionCurrent").get("reason") == "OperatorChanged"
+    if not found and not outdated and reused is None:
+        return False, [*fields, "the pods come out the same"]
+    if outdated and reused is None:
+        fields.append("the pods also take up what the operator renders differently since they were made")
+    if after.resolved.lifecycle == "Paused":
+        return False, [*fields, "spec.lifecycle is Paused: this waits until it is Running again"]
+    return True, fields
+
+
+def _fields(old: Any, new: Any, path: str) -> Iterator[str]:
+    if old == new:
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted({*old, *new}):
+            yield from _fields(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+        return
+    yield f"{path}: {_short(old)} → {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, Mapping | list):
+        return "{…}" if isinstance(value, Mapping) else f"{len(value)} items"
+    return str(value)
+
+
+def _other(before: Side, after: Side) -> Iterator[str]:
+    for name in EXPLICIT:
+        old, new = before.spec.get(name), after.spec.get(name)
+        yield from (f"spec.{line}" for line in _fields(old, new, name))
+
+
+def _warm(before: Side, after: Side, *, restarts: bool) -> tuple[bool | None, str]:
+    if not (before.resolved.cached and after.resolved.cached):
+        return None, "one of the two has no cache"
+    if not restarts:
+        return True, "the pods go on with their caches"
+    sides = (
+        of_resource("old", before.resolved, before.plan, capability=None),
+        of_resource("new", after.resolved, after.plan, capability=None),
+    )
+    found = compare(*sides)
+    if found.differences:
+        parts = ", ".join(f"{one.component} {one.first or '-'} → {one.second or '-'}" for one in found.differences[:4])
+        return False, f"entries of before are not readable: {parts}"
+    moved = [one for one in found.unsettled if one.first != one.second]
+    if moved:
+        return None, f"only the probe will tell: {', '.join(one.component for one in moved[:4])}"
+    return True, "shared entries stay readable (as long as tags and branches lead where they did); L1 starts empty"
+
+
+def _outage(before: Side, after: Side, *, restarts: bool) -> str:
+    wanted = after.resolved.wanted_replicas
+    if wanted == 0:
+        return "no pods run" if before.resolved.wanted_replicas == 0 else "all pods end, nobody answers"
+    if before.resolved.wanted_replicas == 0:
+        return "nobody answers until the first pod has started"
+    if not restarts:
+        return "none"
+    strategy = children(after.resolved, {}).deployment.strategy
+    limit = after.resolved.timing.startup
+    if strategy["type"] == "Recreate":
+        return f"all {wanted} pods stop before new ones start: nobody answers for one start (at most {limit} s)"
+    rolling = strategy["rollingUpdate"]
+    return (
+        f"none expected: at most {rolling['maxUnavailable']} of {wanted} pods are away at a time, "
+        f"{rolling['maxSurge']} above that number start beside them"
+    )
+
+
+def as_json(found: Difference) -> dict[str, Any]:
+    """Return the answer as JSON data."""
+    return {
+        "name": found.name,
+        "restarts": found.restarts,
+        "why": list(found.why),
+        "otherChanges": list(found.other),
+        "revisionUsedAgain": found.reused.number if found.reused else None,
+        "blockSize": {"old": found.block_size[0], "new": found.block_size[1], "probed": found.probed},
+        "cacheStaysReadable": found.warm,
+        "cache": found.warm_words,
+        "outage": found.outage,
+    }
+
+
+def as_text(found: Difference) -> Iterator[str]:
+    """Return the answer as lines for people."""
+    yield f"{found.name}: {'restarts its pods' if found.restarts else 'restarts nothing'}"
+    yield from (f"  {'because' if found.restarts else 'since  '}   {line}" for line in found.why)
+    yield from (f"  also      {line}" for line in found.other)
+    if found.reused:
+        yield f"  revision  {found.reused.number} ({found.reused.name}) is used again, as it was"
+    old, new = (size or "unknown" for size in found.block_size)
+    seen = f"; probed now: {found.probed}" if found.probed else ""
+    yield f"  N         {old} → {new} (predicted{seen})" if old != new else f"  N         {old} (predicted{seen})"
+    yield f"  cache     {found.warm_words}"
+    yield f"  outage    {found.outage}"

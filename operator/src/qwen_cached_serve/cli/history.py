@@ -1,0 +1,140 @@
+"""`qcs history`: the stored revisions of a resource, and reading them for the commands that change something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.core import names
+from qwen_cached_serve.core.conditions import state_of
+from qwen_cached_serve.core.records import FORMAT, Record, record_of
+from qwen_cached_serve.core.revision import HOLD_ANNOTATION, hold_of
+from qwen_cached_serve.kube.client import KubeClient
+from qwen_cached_serve.kube.connection import ConnectionFailed, Origin
+from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, SERVES, ApiError, Manifest, NotFound
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A resource and its stored revisions, newest first."""
+
+    resource: Manifest
+    records: tuple[Record, ...]
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The resource's status."""
+        return self.resource.get("status") or {}
+
+    @property
+    def used(self) -> Record | None:
+        """The revision that the pods are being brought to."""
+        name = (self.status.get("revision") or {}).get("updated")
+        return next((record for record in self.records if record.name == name), None)
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """Return a condition, empty when it is not there."""
+        return state_of(self.status.get("conditions") or (), kind)
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody's rollback holds (and not `rollout.onFailure`)."""
+        stalled = self.condition("Stalled")
+        annotations = self.resource["metadata"].get("annotations") or {}
+        hold = hold_of(annotations.get(HOLD_ANNOTATION, ""))
+        asked = bool(self.records) and hold is not None and hold.spec_hash == self.records[0].spec_hash
+        return asked and stalled.get("status") == "True" and stalled.get("reason") == "RolledBack"
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's requests.
+
+    Raises:
+        CliError: no cluster, no permission, no such resource; in the API server's words.
+
+    """
+    try:
+        return asyncio.run(work)
+    except NotFound as error:
+        raise CliError(error.message) from error
+    except ApiError as error:
+        raise CliError(f"the API server says: {error.message}") from error
+    except ConnectionFailed as error:
+        raise CliError(str(error)) from error
+
+
+async def read(client: KubeClient, namespace: str, name: str) -> Stored:
+    """Read a resource and its revisions."""
+    resource = await client.get(SERVES, namespace, name)
+    selector = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.OWNER_UID_LABEL}={resource['metadata']['uid']}"
+    found = await client.list_all(CONTROLLER_REVISIONS, namespace, selector=selector)
+    records = sorted((record_of(one) for one in found), key=lambda record: -record.number)
+    return Stored(resource, tuple(records))
+
+
+def fetch(origin: Origin, namespace: str, name: str) -> Stored:
+    """Connect and read a resource and its revisions; errors as `run`."""
+
+    async def work() -> Stored:
+        client = await KubeClient.connect(origin)
+        try:
+            return await read(client, namespace, name)
+        finally:
+            await client.close()
+
+    return run(work())
+
+
+def states(stored: Stored, record: Record) -> list[str]:
+    """Return what there is to say about one revision."""
+    revision = stored.status.get("revision") or {}
+    words = []
+    if record.name == revision.get("updated"):
+        words.append("held" if stored.held else "in use")
+    if record.name == revision.get("current") and record.name != revision.get("updated"):
+        words.append("served last")
+    if record.rejected_for:
+        words.append("failed")
+    if not record.spec_hash:
+        words.append("adopted")
+    if record.restarted_at:
+        words.append("restart")
+    if record.format > FORMAT:
+        words.append(f"format {record.format}")
+    return words
+
+
+def as_json(stored: Stored) -> list[dict[str, Any]]:
+    """Return the revisions as JSON data, newest first."""
+    return [
+        {
+            "revision": record.number,
+            "name": record.name,
+            "created": record.created,
+            "image": record.image,
+            "imageFrom": record.image_from,
+            "specHash": record.spec_hash,
+            "contentHash": record.content_hash,
+            "format": record.format,
+            "restartedAt": record.restarted_at or None,
+            "states": states(stored, record),
+        }
+        for record in stored.records
+    ]
+
+
+def table(stored: Stored) -> Iterator[str]:
+    """One line a revision, newest first."""
+    rows = [("REVISION", "NAME", "CREATED", "IMAGE", "STATE")]
+    rows += [
+        (str(one.number), one.name, one.created or "-", one.image or "-", ", ".join(states(stored, one)))
+        for one in stored.records
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

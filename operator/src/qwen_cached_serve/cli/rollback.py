@@ -1,0 +1,79 @@
+"""`qcs rollback`: hold the pods at a stored revision until the spec changes.
+
+It writes one annotation of the resource (as the person who calls it; the operator never writes there, D2). The
+annotation names the spec that is held off, so it loses its effect by itself with the next edit.
+"""
+
+from __future__ import annotations
+
+from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.cli.history import Stored, read, run
+from qwen_cached_serve.core.records import Record
+from qwen_cached_serve.core.revision import HOLD_ANNOTATION, Hold
+from qwen_cached_serve.kube.client import KubeClient
+from qwen_cached_serve.kube.connection import Origin
+from qwen_cached_serve.kube.port import SERVES
+
+
+def roll_back(origin: Origin, namespace: str, name: str, to: int | None) -> str:
+    """Set the annotation; return what was done as a sentence.
+
+    Raises:
+        CliError: nothing to roll back to, or it would have no effect now.
+
+    """
+
+    async def work() -> str:
+        client = await KubeClient.connect(origin)
+        try:
+            stored = await read(client, namespace, name)
+            target, latest = choose(stored, to)
+            back = target.name == latest.name
+            value = None if back else Hold(target.name, latest.spec_hash).text()
+            await client.annotate(SERVES, namespace, name, {HOLD_ANNOTATION: value})
+        finally:
+            await client.close()
+        if back:
+            return f"{name}: the hold is taken off; its pods go to revision {target.number}, which the spec asks for"
+        return (
+            f"{name}: its pods are held at revision {target.number} ({target.name}) until the spec changes; "
+            f"`qcs rollback {name} -n {namespace} --to {latest.number}` takes the hold off"
+        )
+
+    return run(work())
+
+
+def choose(stored: Stored, to: int | None) -> tuple[Record, Record]:
+    """Return the revision to hold at, and the one that the spec asks for.
+
+    Raises:
+        CliError: see `roll_back`.
+
+    """
+    name = stored.resource["metadata"]["name"]
+    used = stored.used
+    if not stored.records or used is None:
+        raise CliError(f"{name}: no revision is stored yet; the operator stores one when it makes the pods")
+    if stored.status.get("observedGeneration") != stored.resource["metadata"].get("generation"):
+        raise CliError(f"{name}: the operator has not looked at the latest spec yet; try again when it has")
+    if (stored.resource.get("spec") or {}).get("lifecycle") == "Paused":
+        raise CliError(f"{name}: spec.lifecycle is Paused, so nothing would change; set it to Running first")
+    if stored.condition("SpecAccepted").get("status") != "True":
+        raise CliError(f"{name}: the spec was refused and its pods run the one before already; correct the spec")
+    latest = stored.records[0]
+    if to is None:
+        target = next((record for record in stored.records if record.number < used.number), None)
+        if target is None:
+            raise CliError(f"{name}: there is no revision before {used.number}")
+    else:
+        target = next((record for record in stored.records if record.number == to), None)
+        if target is None:
+            known = ", ".join(str(record.number) for record in stored.records)
+            raise CliError(f"--to {to}: {name} has no such revision; there are {known}")
+    if target.rejected_for:
+        raise CliError(
+            f"--to {target.number}: that roll failed and was rolled back; `qcs restart {name}` tries it again"
+        )
+    if target.name == used.name:
+        raise CliError(f"{name}: revision {target.number} is in use already")
+    return target, latest
