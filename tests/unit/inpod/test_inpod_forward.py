@@ -265,7 +265,10 @@ def test_the_engine_starts_with_no_signal_blocked_or_ignored(as_any_process: Sta
     (pod.programs / "vllm").write_text("#!/bin/sh\nexec grep -E '^Sig(Blk|Ign)' /proc/self/status\n")
     status, said = pod.run("engine")
     assert status == 0
-    assert {line.split()[0]: int(line.split()[1], 16) for line in said.splitlines()} == {"SigBlk:": 0, "SigIgn:": 0}
+    # 32 and 33 are the C library's own: no program can change what it inherited of them.
+    changeable = ~(1 << 31 | 1 << 32)
+    masks = {line.split()[0]: int(line.split()[1], 16) & changeable for line in said.splitlines()}
+    assert masks == {"SigBlk:": 0, "SigIgn:": 0}
 
 
 class TestDrain:
