@@ -423,7 +423,7 @@ async def test_deleted_and_made_again_at_once_it_never_says_that_its_name_is_tak
 async def test_tokens_that_the_probed_size_rules_out_leave_what_serves(cluster, api, namespace, operator):
     cluster.apply(with_message(serve(namespace), report(784)))
     _, found = await eventually(lambda: serving(api, namespace))
-    tokens = {"policy": "Fixed", "value": 2000}
+    tokens = {"policy": "Fixed", "value": 700}
     cluster.patch(namespace, "qcs", "q", {"spec": {"engine": {"vllm": {"maxNumBatchedTokens": tokens}}}})
 
     async def refused():

@@ -387,6 +387,8 @@ async def test_revisions_go_with_their_resource(cluster, api, namespace, operato
         check=False,
     )  # fmt: skip
     assert refused.returncode
+    # Everything else of it can be changed: the garbage collector has to, when owners go.
+    cluster.kubectl("label", "-n", namespace, "controllerrevision", record.name, "team=x")
     assert live["metadata"]["ownerReferences"][0]["kind"] == SERVES.kind
     cluster.kubectl("delete", "-n", namespace, "qcs/q", "--timeout=10s")
 

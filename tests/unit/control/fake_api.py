@@ -11,7 +11,6 @@ from qwen_cached_serve.kube.port import (
     REPLICA_SETS,
     SERVES,
     Conflict,
-    Invalid,
     NotFound,
     resource_of,
 )
@@ -53,14 +52,18 @@ class FakeApi:
             raise Conflict(f'{resource.plural} "{place[2]}" already exists', status=409)
         return self.store(manifest)
 
-    async def replace(self, resource, manifest):
-        self._note("replace", resource.kind, manifest["metadata"]["name"])
-        before = self.objects[resource.kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"]]
-        if before["metadata"]["resourceVersion"] != manifest["metadata"]["resourceVersion"]:
+    async def merge(self, resource, namespace, name, patch):
+        self._note("merge", resource.kind, name)
+        before = self.objects[resource.kind, namespace, name]
+        metadata = patch["metadata"]
+        if (
+            metadata.get("resourceVersion", before["metadata"]["resourceVersion"])
+            != before["metadata"]["resourceVersion"]
+        ):
             raise Conflict("modified meanwhile", status=409)
-        if before.get("data") != manifest.get("data"):
-            raise Invalid("data: field is immutable", status=422)
-        return self.store(manifest)
+        annotations = {**before["metadata"].get("annotations", {}), **metadata["annotations"]}
+        changed = {key: value for key, value in patch.items() if key != "metadata"}
+        return self.store({**before, **changed, "metadata": {**before["metadata"], "annotations": annotations}})
 
     async def list_all(self, resource, namespace, *, selector="", limit=0):
         self._note("list", resource.kind, selector)

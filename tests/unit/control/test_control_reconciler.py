@@ -30,6 +30,7 @@ async def test_children_come_in_order_and_the_status_last():
     writes = bench.api.writes()
     assert [kind for verb, kind, _ in writes if verb == "apply"][-1] == "Deployment"
     assert {kind for verb, kind, _ in writes if verb == "apply"} == {
+        "ControllerRevision",
         "ConfigMap",
         "ServiceAccount",
         "Service",

@@ -67,8 +67,8 @@ async def test_a_revision_is_stored_before_its_children():
     bench = Bench()
     await bench.look()
     order = writes(bench)
-    assert order[0] == ("create", "ControllerRevision")
-    assert {kind for verb, kind in order if verb == "apply"} == RENDERED
+    assert order[0] == ("apply", "ControllerRevision")
+    assert {kind for verb, kind in order[1:] if verb == "apply"} == RENDERED
     [record] = bench.revisions()
     manifest = bench.api.of(CONTROLLER_REVISIONS)[record.name]
     assert manifest["metadata"]["ownerReferences"][0]["name"] == "q"
@@ -399,24 +399,40 @@ async def test_a_cache_that_lags_makes_no_second_revision(release):
 async def test_two_that_make_the_same_meet_each_other():
     bench = await running()
     bench.edit(**TWO_CHUNKS)
-    real = bench.api.create
+    real = bench.api.apply
 
-    async def first_elsewhere(resource, manifest):
-        if resource is CONTROLLER_REVISIONS:
-            await real(resource, manifest)
-        return await real(resource, manifest)
+    async def first_elsewhere(manifest, **options):
+        if manifest["kind"] == "ControllerRevision":
+            await real(manifest, **options)
+        return await real(manifest, **options)
 
-    bench.api.create = first_elsewhere
-    with pytest.raises(Conflict):
-        await bench.look()
-    bench.api.create = real
+    bench.api.apply = first_elsewhere
     await bench.look()
     assert len(bench.revisions()) == 2
 
 
+async def test_a_number_that_moved_on_is_looked_at_again():
+    bench = await running()
+    bench.edit(**TWO_CHUNKS)
+    await bench.look()
+    bench.edit()
+    [one, _] = bench.revisions()
+    snapshot = bench.cache.snapshot
+    behind = snapshot(("ns", "q"))
+    moved = copy.deepcopy(bench.api.of(CONTROLLER_REVISIONS)[one.name])
+    moved["metadata"]["annotations"]["somebody"] = "else"
+    bench.api.store(moved)
+    bench.cache.snapshot = lambda key: behind
+    with pytest.raises(Conflict):
+        await bench.look()
+    bench.cache.snapshot = snapshot
+    await bench.look()
+    assert bench.revisions()[-1].name == one.name
+
+
 async def test_a_revision_that_may_not_be_stored_is_told_and_no_pod_is_made():
     bench = Bench()
-    bench.api.refuse["create", "ControllerRevision"] = Forbidden("cannot create controllerrevisions", status=403)
+    bench.api.refuse["apply", "ControllerRevision"] = Forbidden("cannot create controllerrevisions", status=403)
     outcome = await bench.look()
     assert outcome.summary["refused"] == ["ControllerRevision/of this resource: ApplyForbidden"]
     assert bench.api.of(DEPLOYMENTS) == {}

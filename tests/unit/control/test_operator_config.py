@@ -63,9 +63,7 @@ def test_what_is_watched_may_be_watched_and_only_children_written(shipped, resou
         if resource.group in rule["apiGroups"] and resource.plural in rule["resources"]
         for verb in rule["verbs"]
     }
-    written = {"create", "patch", "delete"} if resource in OWNED else set()
-    if resource is CONTROLLER_REVISIONS:
-        written = {"create", "update", "delete"}  # never applied: its data is immutable
+    written = {"create", "patch", "delete"} if resource in (*OWNED, CONTROLLER_REVISIONS) else set()
     assert verbs == {"get", "list", "watch"} | written
 
 

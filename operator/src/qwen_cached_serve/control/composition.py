@@ -10,7 +10,7 @@ from qwen_cached_serve.core import names
 from qwen_cached_serve.core.children import Meta, Owner
 from qwen_cached_serve.core.records import RESTART_ANNOTATION, Content, Record, annotations_of, labels_of
 from qwen_cached_serve.core.stored import pack
-from qwen_cached_serve.kube.port import CONFIG_MAPS, CONTROLLER_REVISIONS, DEPLOYMENTS, SERVICE_ACCOUNTS, Manifest
+from qwen_cached_serve.kube.port import CONFIG_MAPS, DEPLOYMENTS, SERVICE_ACCOUNTS, Manifest
 from qwen_cached_serve.render.manifests import render_revision
 
 
@@ -71,7 +71,12 @@ def revisions_in_use(snapshot: Snapshot) -> set[str]:
 
 
 def revision_manifest(serve: Manifest, record: Record, content: Content) -> Manifest:
-    """Return the ControllerRevision of a record and its content."""
+    """Return the ControllerRevision of a record and its content, to be applied.
+
+    Applied and not created: of an applied object the API server writes the data down in its own spelling, of a created
+    one as it came, and then every later patch (the garbage collector's, too) looks to it like a change of what is
+    immutable (seen with 1.36.3: `delete --cascade=orphan` never ended).
+    """
     return render_revision(_meta(serve, record), record.number, pack(content))
 
 
@@ -84,8 +89,3 @@ def _meta(serve: Manifest, record: Record) -> Meta:
         annotations={names.NAME_ANNOTATION: metadata["name"], **annotations_of(record)},
         owner=Owner(metadata["name"], metadata["uid"]),
     )
-
-
-def typed(manifest: Manifest) -> Manifest:
-    """Return an answer of the API server as what it is: items of a list carry neither apiVersion nor kind."""
-    return {"apiVersion": CONTROLLER_REVISIONS.api_version, "kind": CONTROLLER_REVISIONS.kind, **manifest}

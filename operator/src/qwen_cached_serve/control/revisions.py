@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from qwen_cached_serve.control import adoption
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
-from qwen_cached_serve.control.composition import applied, compose, revision_manifest, revisions_in_use, typed
+from qwen_cached_serve.control.composition import applied, compose, revision_manifest, revisions_in_use
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused, content_of, packed
 from qwen_cached_serve.core import changes, names, revision, stored
 from qwen_cached_serve.core.plan import plan_resource
@@ -279,14 +279,17 @@ class Revisions:
 
     async def _create(self, snapshot: Snapshot, record: Record, content: Content) -> None:
         manifest = revision_manifest(snapshot.serve, record, content)
-        self._cache.wrote(typed(await self._port.create(CONTROLLER_REVISIONS, manifest)))
+        self._cache.wrote(await self._port.apply(manifest))
 
     async def _mark(self, snapshot: Snapshot, record: Record) -> None:
-        live = await self._port.get(CONTROLLER_REVISIONS, snapshot.serve["metadata"]["namespace"], record.name)
-        metadata = live["metadata"]
-        annotations = {**(metadata.get("annotations") or {}), **annotations_of(record)}
-        changed = {**live, "metadata": {**metadata, "annotations": annotations}, "revision": record.number}
-        self._cache.wrote(typed(await self._port.replace(CONTROLLER_REVISIONS, changed)))
+        known: Manifest = {}
+        for one in snapshot.revisions:
+            if one["metadata"]["name"] == record.name:
+                known = {key: one["metadata"][key] for key in ("uid", "resourceVersion")}
+        # Only what changes is sent: the API server compares immutable data byte by byte.
+        patch = {"metadata": {"annotations": annotations_of(record), **known}, "revision": record.number}
+        namespace = snapshot.serve["metadata"]["namespace"]
+        self._cache.wrote(await self._port.merge(CONTROLLER_REVISIONS, namespace, record.name, patch))
 
 
 def _key(snapshot: Snapshot) -> Key:

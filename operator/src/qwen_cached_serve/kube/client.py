@@ -154,9 +154,15 @@ class KubeClient:
         self, resource: Resource, namespace: str, name: str, annotations: Mapping[str, str | None]
     ) -> Manifest:
         """Set annotations of an object, or take them away (None); for people's commands, the operator has no use."""
-        path = resource.path(namespace, name)
         patch = {"metadata": {"annotations": dict(annotations)}}
-        return await self._request("PATCH", path, [("fieldManager", "qcs")], patch, content_type=MERGE)
+        return await self.merge(resource, namespace, name, patch, manager="qcs")
+
+    async def merge(
+        self, resource: Resource, namespace: str, name: str, patch: Manifest, *, manager: str = FIELD_MANAGER
+    ) -> Manifest:
+        """See `Port.merge`."""
+        path = resource.path(namespace, name)
+        return await self._request("PATCH", path, [("fieldManager", manager)], patch, content_type=MERGE)
 
     async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
         """See `Port.delete`."""

@@ -147,6 +147,10 @@ class Port(Protocol):
         """Server-side apply of the status subresource; the manifest carries only identity and `status`."""
         ...
 
+    async def merge(self, resource: Resource, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """Change the given fields of an object; a `resourceVersion` in it makes that optimistic."""
+        ...
+
     async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
         """Create an object; `Conflict` when the name is taken."""
         ...
