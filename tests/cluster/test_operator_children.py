@@ -275,7 +275,7 @@ async def test_an_object_with_another_controller_is_not_adopted(cluster, api, na
 async def test_children_left_behind_on_purpose_are_taken_back(cluster, api, namespace, operator):
     cluster.apply(serve(namespace))
     first, _ = await eventually(lambda: complete(api, namespace))
-    cluster.kubectl("delete", "-n", namespace, "qcs/q", "--cascade=orphan", "--timeout=10s")
+    cluster.kubectl("delete", "-n", namespace, "qcs/q", "--cascade=orphan", "--timeout=120s")
     deployment = (await api.get(DEPLOYMENTS, namespace, "q"))["metadata"]["uid"]
     cluster.apply(serve(namespace))
     second, found = await eventually(lambda: complete(api, namespace))
