@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -253,3 +254,24 @@ def test_an_engine_that_does_not_listen(
     begin_life(layout.registrations, [])  # this process stands for the engine
     assert run_ready(layout) == 1
     assert "the engine does not answer yet" in capsys.readouterr().out
+
+
+def test_a_life_ends_with_its_process_also_while_nobody_collects_it(layout: Layout) -> None:
+    """Killed together with its parent, an engine waits as a zombie for whoever reaps orphans."""
+    begun, end = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        begin_life(layout.registrations, [])
+        os.write(begun[1], b"x")
+        os.read(end[0], 1)
+        os._exit(0)
+    try:
+        os.read(begun[0], 1)
+        assert current_life(layout.registrations) is not None
+        os.write(end[1], b"x")
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it has ended, and stays
+        assert current_life(layout.registrations) is None
+    finally:
+        os.waitpid(child, 0)
+        for descriptor in (*begun, *end):
+            os.close(descriptor)

@@ -15,6 +15,7 @@ from qwen_cached_serve.inpod.profiles import VllmProfile
 HOPPER: Capability = (9, 0)
 """Taken when the GPU is not named: what most of these models are served on."""
 _HOPPER, _BLACKWELL_DATACENTER = 9, 10
+_NATIVE_E4M3 = (8, 9)
 _FA4_WIDE_HEAD = 256
 _ALIGNMENT = 16
 """Tokens; every CUDA attention backend takes multiples of it (`get_supported_kernel_block_sizes`)."""
@@ -71,8 +72,11 @@ def default_backend(context: BackendContext) -> str:
 
 def takes_kv_dtype(backend: str, context: BackendContext) -> bool:
     """Tell whether a backend reads the KV dtype on this GPU, as far as it is known here."""
-    if not context.kv_quantised or backend not in ("FLASH_ATTN", "FLEX_ATTENTION"):
+    if not context.kv_quantised or backend not in ("FLASH_ATTN", "FLEX_ATTENTION", "TRITON_ATTN"):
         return True
+    if backend == "TRITON_ATTN":
+        # Its kernels use the hardware's e4m3, which Ampere does not have (docs/gpu-matrix.md, vLLM 0.29 on SM80).
+        return context.kv_dtype == "fp8_e5m2" or context.capability >= _NATIVE_E4M3
     if backend == "FLEX_ATTENTION" or context.kv_dtype == "fp8_e5m2":
         return False
     # fa_utils.flash_attn_supports_kv_cache_dtype; B08 saw the switch to FLASHINFER on Ada. FlashAttention 4's kernel

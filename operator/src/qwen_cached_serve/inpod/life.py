@@ -16,6 +16,8 @@ from pathlib import Path
 from .layout import read_json, write_atomic
 
 _START_TIME_FIELD = 22
+_ENDED = ("Z", "X")
+"""States of processes that run no more (proc(5))."""
 """Of /proc/PID/stat, counted from 1: clock ticks since boot."""
 
 
@@ -62,6 +64,7 @@ def _start_time(pid: int) -> int | None:
     try:
         # The command's name stands in parentheses and may hold anything; the fields after it may not.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return int(fields[_START_TIME_FIELD - 3])
+        # One that has ended keeps its place until somebody collects it, and after its parent's death that can last.
+        return None if fields[0] in _ENDED else int(fields[_START_TIME_FIELD - 3])
     except (OSError, ValueError, IndexError):
         return None
