@@ -112,6 +112,17 @@ def test_a_segment_somebody_uses_is_kept(layout: Layout) -> None:
     assert remove_leftovers(layout.shm, now=time.time() + 60).names == ("psm_held",)
 
 
+def test_a_segment_of_an_uncollected_process_is_removed(layout: Layout) -> None:
+    """A killed worker stays in /proc until its parent, or who inherits it, has collected it."""
+    worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    path = segment(layout.shm, f"lmcache_kv_{worker.pid}_0")
+    assert remove_leftovers(layout.shm).names == ()
+    worker.kill()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    assert remove_leftovers(layout.shm).names == (path.name,)
+    worker.communicate()
+
+
 def test_a_young_segment_is_kept(layout: Layout) -> None:
     path = segment(layout.shm, "psm_young")
     assert remove_leftovers(layout.shm, now=path.stat().st_ctime + 0.5).names == ()

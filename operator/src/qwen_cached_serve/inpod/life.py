@@ -14,11 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .layout import read_json, write_atomic
-
-_START_TIME_FIELD = 22
-_ENDED = ("Z", "X")
-"""States of processes that run no more (proc(5))."""
-"""Of /proc/PID/stat, counted from 1: clock ticks since boot."""
+from .processes import start_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +29,7 @@ class Life:
 def begin_life(path: Path, known_ids: Iterable[str]) -> None:
     """Write down that this process is the engine from now on."""
     pid = os.getpid()
-    life = {"life": uuid.uuid4().hex, "pid": pid, "started": _start_time(pid), "ids": sorted(known_ids)}
+    life = {"life": uuid.uuid4().hex, "pid": pid, "started": start_time(pid), "ids": sorted(known_ids)}
     write_atomic(path, json.dumps(life))
 
 
@@ -42,7 +38,7 @@ def current_life(path: Path) -> Life | None:
     data = read_json(path)
     if not isinstance(data, dict) or not isinstance(data.get("life"), str) or not isinstance(data.get("pid"), int):
         return None
-    started = _start_time(data["pid"])
+    started = start_time(data["pid"])
     if started is None or started != data.get("started"):
         return None
     ids = data.get("ids")
@@ -58,13 +54,3 @@ def gate_passed(path: Path, gate: Path) -> bool:
     """Whether the engine that runs now has passed the start-up gate: from then on it may have clients."""
     life = current_life(path)
     return life is not None and read_json(gate) == gate_content(life)
-
-
-def _start_time(pid: int) -> int | None:
-    try:
-        # The command's name stands in parentheses and may hold anything; the fields after it may not.
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        # One that has ended keeps its place until somebody collects it, and after its parent's death that can last.
-        return None if fields[0] in _ENDED else int(fields[_START_TIME_FIELD - 3])
-    except (OSError, ValueError, IndexError):
-        return None

@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from .processes import PROC, start_time
+
 _OWNED = re.compile(r"(?:lmcache_kv|torch)_(\d+)_.*")
 """Names that hold their owner's pid: LMCache's KV segments, torch's file-system sharing."""
 _ANONYMOUS = re.compile(r"(?:psm|nccl|cuda\.shm)[_.-].*")
@@ -33,7 +35,7 @@ class Removed:
     bytes: int
 
 
-def remove_leftovers(shm: Path, proc: Path = Path("/proc"), now: float | None = None) -> Removed:
+def remove_leftovers(shm: Path, proc: Path = PROC, now: float | None = None) -> Removed:
     """Remove segments whose owner is gone.
 
     Raises nothing: a segment that cannot be removed is left for the program to complain about.
@@ -45,7 +47,7 @@ def remove_leftovers(shm: Path, proc: Path = Path("/proc"), now: float | None = 
         with contextlib.suppress(OSError):
             status = path.lstat()
             if (owned := _OWNED.fullmatch(path.name)) is not None:
-                gone = not (proc / owned[1]).exists()
+                gone = start_time(int(owned[1]), proc) is None
             elif _ANONYMOUS.fullmatch(path.name) is not None:
                 used = _used(shm, proc) if used is None else used
                 gone = path.name not in used and moment - status.st_ctime >= _SETTLED_SECONDS
