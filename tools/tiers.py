@@ -10,6 +10,7 @@ Reports: build/reports/*.xml (JUnit), logs: build/logs/.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -17,17 +18,20 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools import engine_env, lanes
+from tools import engine_env, lanes, strays
 from tools.background import BackgroundBuild
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PYTHON = sys.executable
 NODE_CLUSTER = "tests"
+INTERRUPTED_SECONDS = 90.0
+"""For pytest to end after an interrupt: less than the lane that it belongs to is given (tools.lanes)."""
 NODE_TIERS = ("node", "engine")
 TIERS = frozenset({"lint", "unit", "cluster", "chart", *NODE_TIERS})
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -127,7 +131,18 @@ def pytest(tier: str, *options: str, env: dict[str, str] | None = None) -> int:
     report = BUILD / "reports" / f"{tier}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     command = [PYTHON, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "--durations=5", *options]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, check=False).returncode
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(env or {}), strays.MARK: mark})
+    try:
+        return process.wait()
+    except BaseException:
+        # Interrupted: its fixtures may take down what they have started, then the rest goes.
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(INTERRUPTED_SECONDS)
+        strays.end(mark)
+        process.wait()
+        raise
 
 
 def unit() -> int:
@@ -243,6 +258,8 @@ def main() -> int:
     options = parser.parse_args()
     # SIGTERM as an exception, so that the cluster and the builds are taken down on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell's background job inherits SIGINT ignored, and would pass that on to pytest.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     run = Run(in_ci=os.environ.get("CI") == "true")
     if "all" in options.tier:
         run_all(run)
