@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 MARK = "QCS_TEST_RUN"
 """Environment variable that a run's processes inherit."""
+_QUIET_LOOKS = 3
+_LOOK_AGAIN_SECONDS = 0.05
+"""A process shows no environment for a moment while it becomes another program."""
 
 
 def marked(value: str, proc: Path = Path("/proc")) -> list[int]:
@@ -31,7 +35,12 @@ def marked(value: str, proc: Path = Path("/proc")) -> list[int]:
 def end(value: str) -> list[int]:
     """Kill all processes with this mark, those that they start meanwhile too; returns the pids that were found."""
     ended: list[int] = []
-    while pids := [pid for pid in marked(value) if pid not in ended]:
+    quiet = 0
+    while quiet < _QUIET_LOOKS:
+        pids = [pid for pid in marked(value) if pid not in ended]
+        quiet = 0 if pids else quiet + 1
+        if not pids:
+            time.sleep(_LOOK_AGAIN_SECONDS)
         for pid in pids:
             ended.append(pid)
             try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 
+from tests.unit.inpod.pod_folder import wait_for
 from tools import strays
 
 PARENT = """
@@ -29,12 +30,14 @@ def test_processes_in_other_sessions_are_ended_with_their_run() -> None:
         for process in (mine, other):
             assert process.stdout is not None
             assert process.stdout.readline() == "on\n"
-        assert len(strays.marked(run)) == 2
+        wait_for(lambda: len(strays.marked(run)) == 2)
         assert mine.pid in strays.end(run)
         assert mine.wait() == -signal.SIGKILL
-        assert strays.marked(run) == []
+        wait_for(lambda: strays.marked(run) == [])
         assert other.poll() is None
     finally:
+        # All of them, or what holds the pipes open would be waited for.
+        strays.end(run)
         strays.end(f"{run}-other")
         for process in (mine, other):
             process.communicate()
