@@ -68,7 +68,7 @@ def tiny_settings() -> ServeSettings:
             mamba_ssm_cache_dtype="bfloat16",
             max_model_len=4096,
             max_num_seqs=8,
-            shutdown_timeout_seconds=30,
+            shutdown_timeout_seconds=600,  # the drained request may meet a busy machine
             extra_args=("--load-format", "dummy", "--enforce-eager"),
         ),
         cache=CacheSettings(enabled=True, l1_size_bytes=1 << 30),
