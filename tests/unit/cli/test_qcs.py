@@ -19,20 +19,6 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture
-def qcs(monkeypatch, capsys):
-    """Run `qcs` in this process; returns exit status, stdout, stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["qcs", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
-
-
-@pytest.fixture
 def file(tmp_path):
     def write(*documents, name="resource.yaml"):
         path = tmp_path / name

@@ -1,15 +1,14 @@
 """`qcs compat` as it is called: files in, answer and exit status out."""
 
+import functools
 import json
 import os
-import sys
 from dataclasses import replace
 
 import pytest
 import yaml
 
 from qwen_cached_serve.cli import compat
-from qwen_cached_serve.cli import main as cli
 from qwen_cached_serve.inpod.facts import (
     CacheSettings,
     EngineSettings,
@@ -35,17 +34,9 @@ OFF = {"mode": "Disabled"}
 
 
 @pytest.fixture
-def qcs(monkeypatch, capsys):
-    """Run `qcs compat` in this process; returns exit status, stdout, stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["qcs", "compat", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
+def qcs(run_qcs):
+    """Run `qcs compat`."""
+    return functools.partial(run_qcs, "compat")
 
 
 def report(n=784, settings=SETTINGS, **builds):

@@ -1,14 +1,12 @@
 """`qcs explain`: a log in, the cause out."""
 
-import io
+import functools
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from qwen_cached_serve.cli import explaining
-from qwen_cached_serve.cli import main as cli
 from qwen_cached_serve.cli.errors import CliError
 from qwen_cached_serve.inpod.message import error_message
 
@@ -22,19 +20,9 @@ SEQUENCES = (
 
 
 @pytest.fixture
-def qcs(monkeypatch, capsys):
-    """Run `qcs explain` in this process; returns exit status, stdout, stderr."""
-
-    def run(*arguments, stdin=None):
-        monkeypatch.setattr(sys, "argv", ["qcs", "explain", *map(str, arguments)])
-        if stdin is not None:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
+def qcs(run_qcs):
+    """Run `qcs explain`."""
+    return functools.partial(run_qcs, "explain")
 
 
 @pytest.mark.case("B23")

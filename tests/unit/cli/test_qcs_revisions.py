@@ -1,6 +1,5 @@
 """`qcs diff`, and what `qcs rollback`, `history` and `restart` decide before they write (tests/cluster runs them)."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import yaml
 
 from qwen_cached_serve.api.validate import parse
 from qwen_cached_serve.cli import diffing, history, rollback
-from qwen_cached_serve.cli import main as cli
 from qwen_cached_serve.cli.errors import CliError
 from qwen_cached_serve.cli.history import Stored
 from qwen_cached_serve.core.defaults import OperatorDefaults
@@ -138,18 +136,6 @@ def test_an_edit_takes_up_what_another_release_renders():
     found = answer(edited, records=[one], stored=stored([one], reason="OperatorChanged"))
     assert found.restarts is True
     assert "the operator renders differently" in found.why[-1]
-
-
-@pytest.fixture
-def qcs(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["qcs", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
 
 
 def test_two_files_are_compared_without_a_cluster(qcs, tmp_path: Path):

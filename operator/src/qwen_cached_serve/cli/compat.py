@@ -7,12 +7,12 @@ cluster keeps of its probe.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from qwen_cached_serve.cli.cluster import run
 from qwen_cached_serve.cli.documents import Document, read_documents
 from qwen_cached_serve.cli.errors import CliError
 from qwen_cached_serve.cli.planning import Options, plan_documents
@@ -24,8 +24,8 @@ from qwen_cached_serve.core.predicted_identity import of_resource
 from qwen_cached_serve.inpod import message
 from qwen_cached_serve.inpod.facts import FactsError, ProbeReport, load
 from qwen_cached_serve.kube.client import KubeClient
-from qwen_cached_serve.kube.connection import ConnectionFailed, Origin
-from qwen_cached_serve.kube.port import PODS, ApiError, Manifest
+from qwen_cached_serve.kube.connection import Origin
+from qwen_cached_serve.kube.port import PODS, Manifest
 from qwen_cached_serve.observe.pods import PodReader
 
 COMPATIBLE, DIFFERENT, UNKNOWN = 0, 1, 2
@@ -86,12 +86,7 @@ def _of_message(label: str, found: message.CompactReport) -> Side:
 
 def _of_pod(name: str, namespace: str, origin: Origin) -> Side:
     label = f"pod/{name}"
-    try:
-        pod, answer = asyncio.run(_read_pod(name, namespace, origin))
-    except ApiError as error:
-        raise CliError(f"the API server says: {error.message}") from error
-    except ConnectionFailed as error:
-        raise CliError(str(error)) from error
+    pod, answer = run(_read_pod(name, namespace, origin))
     if answer is not None:
         return _of_report(label, answer)
     end = read_pod(pod).container(PROBE).latest_end

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.cli.cluster import ask
+from qwen_cached_serve.cli.options import aligned
 from qwen_cached_serve.core import names
 from qwen_cached_serve.core.conditions import state_of
 from qwen_cached_serve.core.records import FORMAT, Record, record_of
 from qwen_cached_serve.core.revision import HOLD_ANNOTATION, hold_of
 from qwen_cached_serve.kube.client import KubeClient
-from qwen_cached_serve.kube.connection import ConnectionFailed, Origin
-from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, SERVES, ApiError, Manifest, NotFound
-
-T = TypeVar("T")
+from qwen_cached_serve.kube.connection import Origin
+from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, SERVES, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +49,6 @@ class Stored:
         return asked and stalled.get("status") == "True" and stalled.get("reason") == "RolledBack"
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's requests.
-
-    Raises:
-        CliError: no cluster, no permission, no such resource; in the API server's words.
-
-    """
-    try:
-        return asyncio.run(work)
-    except NotFound as error:
-        raise CliError(error.message) from error
-    except ApiError as error:
-        raise CliError(f"the API server says: {error.message}") from error
-    except ConnectionFailed as error:
-        raise CliError(str(error)) from error
-
-
 async def read(client: KubeClient, namespace: str, name: str) -> Stored:
     """Read a resource and its revisions."""
     resource = await client.get(SERVES, namespace, name)
@@ -78,16 +59,8 @@ async def read(client: KubeClient, namespace: str, name: str) -> Stored:
 
 
 def fetch(origin: Origin, namespace: str, name: str) -> Stored:
-    """Connect and read a resource and its revisions; errors as `run`."""
-
-    async def work() -> Stored:
-        client = await KubeClient.connect(origin)
-        try:
-            return await read(client, namespace, name)
-        finally:
-            await client.close()
-
-    return run(work())
+    """Connect and read a resource and its revisions; errors as `cluster.run`."""
+    return ask(origin, lambda client: read(client, namespace, name))
 
 
 def states(stored: Stored, record: Record) -> list[str]:
@@ -135,6 +108,4 @@ def table(stored: Stored) -> Iterator[str]:
         (str(one.number), one.name, one.created or "-", one.image or "-", ", ".join(states(stored, one)))
         for one in stored.records
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return aligned(rows)

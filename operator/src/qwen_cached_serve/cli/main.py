@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from qwen_cached_serve.cli.errors import CliError
-
-if TYPE_CHECKING:
-    from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.cli.options import (
+    Context,
+    EngineCpuImage,
+    EngineImage,
+    Kubeconfig,
+    Namespace,
+    Output,
+    OutputOption,
+    operator_defaults,
+    print_json,
+    print_lines,
+)
 
 app = typer.Typer(
     name="qcs",
@@ -22,23 +29,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-class Output(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table (for people) or json")]
-EngineImage = Annotated[
-    str, typer.Option("--engine-image", envvar="QCS_ENGINE_IMAGE", help="the operator's image for GPU resources")
-]
-EngineCpuImage = Annotated[
-    str,
-    typer.Option("--engine-cpu-image", envvar="QCS_ENGINE_CPU_IMAGE", help="the operator's image for CPU resources"),
-]
 
 
 @app.command()
@@ -102,7 +92,7 @@ def plan(
         vllm=vllm,
         lmcache=lmcache,
     )
-    defaults = _defaults(engine_image, engine_cpu_image)
+    defaults = operator_defaults(engine_image, engine_cpu_image)
     if file is None:
         plans = [planning.plan_options(options, defaults)]
     else:
@@ -110,10 +100,10 @@ def plan(
 
         plans = planning.plan_documents([document.data for document in read_resources(file)], options, defaults)
     if output is Output.JSON:
-        _print_json([plan_output.as_json(planned) for planned in plans])
+        print_json([plan_output.as_json(planned) for planned in plans])
     else:
         for index, planned in enumerate(plans):
-            _print_lines(["", *plan_output.as_text(planned)] if index else plan_output.as_text(planned))
+            print_lines(["", *plan_output.as_text(planned)] if index else plan_output.as_text(planned))
     if any(planned.plan.problem for planned in plans):
         raise typer.Exit(1)
 
@@ -128,7 +118,7 @@ def render(
     """Print the manifests that the operator would apply."""
     from qwen_cached_serve.cli.rendering import render_documents
 
-    sys.stdout.write(render_documents(file, namespace, _defaults(engine_image, engine_cpu_image)))
+    sys.stdout.write(render_documents(file, namespace, operator_defaults(engine_image, engine_cpu_image)))
 
 
 @app.command()
@@ -142,7 +132,7 @@ def validate(
     checked = check_files(files)
     for result in checked:
         if result.problems:
-            _print_lines(f"{result.label}: {problem}" for problem in result.problems)
+            print_lines(f"{result.label}: {problem}" for problem in result.problems)
         elif not quiet:
             print(f"{result.label}: ok")
     if any(result.problems for result in checked):
@@ -166,8 +156,8 @@ def compat(
     gpu: Annotated[str | None, typer.Option(help="GPU that resources will get (H100, B200 …, or 9.0)")] = None,
     vllm: Annotated[str | None, typer.Option(help="vLLM release in the resources' image")] = None,
     lmcache: Annotated[str | None, typer.Option(help="LMCache release in the resources' image")] = None,
-    kubeconfig: Annotated[str, typer.Option(help="kubeconfig file; KUBECONFIG or ~/.kube/config when not given")] = "",
-    context: Annotated[str, typer.Option(help="context of the kubeconfig")] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     output: OutputOption = Output.TABLE,
     engine_image: EngineImage = "",
     engine_cpu_image: EngineCpuImage = "",
@@ -179,7 +169,7 @@ def compat(
     from qwen_cached_serve.kube.connection import Origin
 
     options = Options(config=config, gpu=gpu, vllm=vllm, lmcache=lmcache)
-    defaults, origin = _defaults(engine_image, engine_cpu_image), Origin(kubeconfig, context)
+    defaults, origin = operator_defaults(engine_image, engine_cpu_image), Origin(kubeconfig, context)
     try:
         one, other = (
             compatibility.find_side(argument, namespace, options, defaults, origin) for argument in (first, second)
@@ -189,19 +179,19 @@ def compat(
         raise
     answer = compare(one, other)
     if output is Output.JSON:
-        _print_json([compatibility.as_json(one, other, answer)])
+        print_json([compatibility.as_json(one, other, answer)])
     else:
-        _print_lines(compatibility.as_text(one, other, answer))
+        print_lines(compatibility.as_text(one, other, answer))
     raise typer.Exit(compatibility.status_of(answer))
 
 
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="one resource; all of the namespace when not given")] = None,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="namespace")] = "default",
+    namespace: Namespace = "default",
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="resources of all namespaces")] = False,
-    kubeconfig: Annotated[str, typer.Option(help="kubeconfig file; KUBECONFIG or ~/.kube/config when not given")] = "",
-    context: Annotated[str, typer.Option(help="context of the kubeconfig")] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show how resources are doing (reads the cluster)."""
@@ -212,19 +202,14 @@ def status(
         raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
     resources = statuses.fetch(Origin(kubeconfig, context), None if all_namespaces else namespace, name)
     if output is Output.JSON:
-        _print_json(resources)
+        print_json(resources)
     elif name:
-        _print_lines(statuses.detail(resources[0]))
+        print_lines(statuses.detail(resources[0]))
     elif resources:
-        _print_lines(statuses.table(resources))
+        print_lines(statuses.table(resources))
     else:
         where = "any namespace" if all_namespaces else f"namespace {namespace}"
         print(f"no QwenCachedServe in {where}", file=sys.stderr)
-
-
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="namespace")]
-Kubeconfig = Annotated[str, typer.Option(help="kubeconfig file; KUBECONFIG or ~/.kube/config when not given")]
-Context = Annotated[str, typer.Option(help="context of the kubeconfig")]
 
 
 @app.command()
@@ -244,12 +229,12 @@ def diff(
     from qwen_cached_serve.cli import diffing
     from qwen_cached_serve.kube.connection import Origin
 
-    defaults = _defaults(engine_image, engine_cpu_image)
+    defaults = operator_defaults(engine_image, engine_cpu_image)
     found = diffing.diff(file, against, namespace, Origin(kubeconfig, context), defaults)
     if output is Output.JSON:
-        _print_json([diffing.as_json(found)])
+        print_json([diffing.as_json(found)])
     else:
-        _print_lines(diffing.as_text(found))
+        print_lines(diffing.as_text(found))
 
 
 @app.command()
@@ -266,9 +251,9 @@ def history(
 
     stored = revisions.fetch(Origin(kubeconfig, context), namespace, name)
     if output is Output.JSON:
-        print(json.dumps(revisions.as_json(stored), indent=2, ensure_ascii=False))
+        print_json(revisions.as_json(stored), always_list=True)
     else:
-        _print_lines(revisions.table(stored))
+        print_lines(revisions.table(stored))
 
 
 @app.command()
@@ -317,9 +302,9 @@ def explain(
 
     explanation = explaining.explain(explaining.read_text(file), container)
     if output is Output.JSON:
-        _print_json([explaining.as_json(explanation)])
+        print_json([explaining.as_json(explanation)])
     else:
-        _print_lines(explaining.as_text(explanation))
+        print_lines(explaining.as_text(explanation))
 
 
 def main() -> None:
@@ -333,23 +318,6 @@ def main() -> None:
         # `qcs plan … | head`: nobody reads any more. Python would complain again when it closes stdout.
         sys.stdout = None
         sys.exit(0)
-
-
-def _defaults(engine_image: str, engine_cpu_image: str) -> OperatorDefaults:
-    from qwen_cached_serve.core.defaults import OperatorDefaults
-
-    own = OperatorDefaults()
-    return OperatorDefaults(engine_image or own.engine_image, engine_cpu_image or own.engine_cpu_image)
-
-
-def _print_lines(lines: Any) -> None:
-    for line in lines:
-        print(line)
-
-
-def _print_json(items: list[Any]) -> None:
-    """One item as an object, several as a list."""
-    print(json.dumps(items[0] if len(items) == 1 else items, indent=2, ensure_ascii=False))
 
 
 if __name__ == "__main__":

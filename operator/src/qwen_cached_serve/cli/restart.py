@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 
+from qwen_cached_serve.cli.cluster import ask
 from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.cli.history import read, run
+from qwen_cached_serve.cli.history import read
 from qwen_cached_serve.core.records import RESTART_ANNOTATION
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.connection import Origin
@@ -24,21 +25,17 @@ def restart(origin: Origin, namespace: str, name: str, now: dt.datetime) -> str:
 
     """
 
-    async def work() -> str:
-        client = await KubeClient.connect(origin)
-        try:
-            stored = await read(client, namespace, name)
-            if stored.held:
-                raise CliError(
-                    f"{name}: its pods are held at a former revision; change the spec or take the hold off first "
-                    "(`qcs history` shows the revisions)"
-                )
-            stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            await client.annotate(SERVES, namespace, name, {RESTART_ANNOTATION: stamp})
-        finally:
-            await client.close()
+    async def work(client: KubeClient) -> str:
+        stored = await read(client, namespace, name)
+        if stored.held:
+            raise CliError(
+                f"{name}: its pods are held at a former revision; change the spec or take the hold off first "
+                "(`qcs history` shows the revisions)"
+            )
+        stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        await client.annotate(SERVES, namespace, name, {RESTART_ANNOTATION: stamp})
         if (stored.resource.get("spec") or {}).get("lifecycle") == "Paused":
             return f"{name}: asked for at {stamp}; spec.lifecycle is Paused, so it waits until it is Running again"
         return f"{name}: restart asked for at {stamp}"
 
-    return run(work())
+    return ask(origin, work)

@@ -6,8 +6,9 @@ annotation names the spec that is held off, so it loses its effect by itself wit
 
 from __future__ import annotations
 
+from qwen_cached_serve.cli.cluster import ask
 from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.cli.history import Stored, read, run
+from qwen_cached_serve.cli.history import Stored, read
 from qwen_cached_serve.core.records import Record
 from qwen_cached_serve.core.revision import HOLD_ANNOTATION, Hold
 from qwen_cached_serve.kube.client import KubeClient
@@ -23,16 +24,12 @@ def roll_back(origin: Origin, namespace: str, name: str, to: int | None) -> str:
 
     """
 
-    async def work() -> str:
-        client = await KubeClient.connect(origin)
-        try:
-            stored = await read(client, namespace, name)
-            target, latest = choose(stored, to)
-            back = target.name == latest.name
-            value = None if back else Hold(target.name, latest.spec_hash).text()
-            await client.annotate(SERVES, namespace, name, {HOLD_ANNOTATION: value})
-        finally:
-            await client.close()
+    async def work(client: KubeClient) -> str:
+        stored = await read(client, namespace, name)
+        target, latest = choose(stored, to)
+        back = target.name == latest.name
+        value = None if back else Hold(target.name, latest.spec_hash).text()
+        await client.annotate(SERVES, namespace, name, {HOLD_ANNOTATION: value})
         if back:
             return f"{name}: the hold is taken off; its pods go to revision {target.number}, which the spec asks for"
         return (
@@ -40,7 +37,7 @@ def roll_back(origin: Origin, namespace: str, name: str, to: int | None) -> str:
             f"`qcs rollback {name} -n {namespace} --to {latest.number}` takes the hold off"
         )
 
-    return run(work())
+    return ask(origin, work)
 
 
 def choose(stored: Stored, to: int | None) -> tuple[Record, Record]:

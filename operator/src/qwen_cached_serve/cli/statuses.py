@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.cli.cluster import ask
+from qwen_cached_serve.cli.options import aligned
 from qwen_cached_serve.kube.client import KubeClient
-from qwen_cached_serve.kube.connection import ConnectionFailed, Origin
-from qwen_cached_serve.kube.port import SERVES, ApiError, Manifest, NotFound
+from qwen_cached_serve.kube.connection import Origin
+from qwen_cached_serve.kube.port import SERVES, Manifest
 
 _SHOWN_CONDITIONS = (
     "Ready",
@@ -29,33 +29,19 @@ def fetch(origin: Origin, namespace: str | None, name: str | None) -> list[Manif
         CliError: no cluster, no permission, no such resource; in the API server's words.
 
     """
-    try:
-        return asyncio.run(_fetch(origin, namespace, name))
-    except NotFound as error:
-        raise CliError(error.message) from error
-    except ApiError as error:
-        raise CliError(f"the API server says: {error.message}") from error
-    except ConnectionFailed as error:
-        raise CliError(str(error)) from error
 
-
-async def _fetch(origin: Origin, namespace: str | None, name: str | None) -> list[Manifest]:
-    client = await KubeClient.connect(origin)
-    try:
+    async def read(client: KubeClient) -> list[Manifest]:
         if name is not None:
             return [await client.get(SERVES, namespace or "default", name)]
         return await client.list_all(SERVES, namespace)
-    finally:
-        await client.close()
+
+    return ask(origin, read)
 
 
 def table(resources: list[Manifest]) -> Iterator[str]:
     """One line a resource."""
     header = ("NAMESPACE", "NAME", "READY", "REASON", "AVAILABLE", "N", "CACHE", "MODEL")
-    rows = [header, *(_row(resource) for resource in resources)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return aligned([header, *(_row(resource) for resource in resources)])
 
 
 def detail(resource: Manifest) -> Iterator[str]:

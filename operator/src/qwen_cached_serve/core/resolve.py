@@ -6,7 +6,6 @@ The result has no optional field whose meaning somebody else would have to know.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,15 +14,15 @@ from qwen_cached_serve.api.v1alpha1 import QwenCachedServe, defaults
 from qwen_cached_serve.api.v1alpha1.cache import CacheSpec
 from qwen_cached_serve.api.v1alpha1.engine import EngineSpec, GpuSpec, VllmSpec
 from qwen_cached_serve.api.v1alpha1.environment import EnvVar, ResourceRequirements, SecretKeySelector
-from qwen_cached_serve.api.v1alpha1.model import DownloadVolume, ModelImageSource, ModelSource
+from qwen_cached_serve.api.v1alpha1.model import DownloadVolume, ModelImageSource
 from qwen_cached_serve.api.v1alpha1.operations import BlockSizeProbeSpec, RolloutSpec, ServiceSpec, UnsupportedSpec
 from qwen_cached_serve.api.v1alpha1.pod import PodSpec
 from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE, Budget, BudgetInputs, budget
 from qwen_cached_serve.core.catalogue import lookup
 from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
-from qwen_cached_serve.core.tiers import claims, tiers
-from qwen_cached_serve.core.variables import pod_variables, visible_to_the_probe
-from qwen_cached_serve.inpod.facts import MODEL_DIR, CacheSettings, EngineSettings, ServeSettings, TokensPerStep
+from qwen_cached_serve.core.serve_settings import Decided, serve_settings, source_type
+from qwen_cached_serve.core.tiers import claims
+from qwen_cached_serve.inpod.facts import ServeSettings
 from qwen_cached_serve.inpod.flags import WARNED_ENV
 
 BYTES_PER_PARAMETER = 2
@@ -167,7 +166,17 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         image_given=bool(engine.image),
         image_pull_policy=engine.image_pull_policy or defaults.IMAGE_PULL_POLICY,
         vllm_version=vllm_version_of(image),
-        settings=_settings(serve, accelerator, ranks, gpu, l1, timing),
+        settings=serve_settings(
+            serve,
+            Decided(
+                accelerator=accelerator,
+                ranks=ranks,
+                gpus=gpu.count if gpu else 0,
+                l1_bytes=l1,
+                probe_seconds=timing.probe,
+                shutdown_seconds=timing.shutdown,
+            ),
+        ),
         model=_model_files(serve),
         gpu=gpu,
         budget=budget(
@@ -226,83 +235,9 @@ def _timing(engine: EngineSpec, probe: BlockSizeProbeSpec | None, pod: PodSpec) 
     )
 
 
-def _settings(
-    serve: QwenCachedServe, accelerator: str, ranks: int, gpu: GpuRequest | None, l1: int | None, timing: Timing
-) -> ServeSettings:
-    spec = serve.spec
-    engine = spec.engine or EngineSpec()
-    vllm = engine.vllm or VllmSpec()
-    cache = spec.cache or CacheSpec()
-    unsupported = spec.unsupported or UnsupportedSpec()
-    model, served = _model_argument(serve)
-    tokens = vllm.max_num_batched_tokens
-    percent = vllm.gpu_memory_utilization_percent or defaults.GPU_MEMORY_UTILIZATION_PERCENT
-    return ServeSettings(
-        model=model,
-        revision=_revision(spec.model.source),
-        served_names=served,
-        pod_variables=pod_variables(engine.env or ()),
-        gpu_count=gpu.count if gpu else 0,
-        probe_timeout_seconds=timing.probe,
-        probe_method=(spec.block_size_probe and spec.block_size_probe.method) or defaults.PROBE_METHOD,
-        engine=EngineSettings(
-            accelerator=accelerator,
-            tensor_parallel_size=ranks,
-            gpu_memory_utilization_percent=percent,
-            tokens_per_step=TokensPerStep(
-                policy=(tokens and tokens.policy) or defaults.TOKENS_PER_STEP_POLICY,
-                value=tokens.value if tokens else None,
-            ),
-            max_model_len=spec.model.max_model_len,
-            max_num_seqs=vllm.max_num_seqs,
-            kv_cache_dtype=vllm.kv_cache_dtype,
-            mamba_ssm_cache_dtype=vllm.mamba_ssm_cache_dtype,
-            attention_backend=vllm.attention_backend,
-            block_size=vllm.block_size,
-            speculative_method=vllm.speculative.method if vllm.speculative else None,
-            speculative_tokens=vllm.speculative.tokens if vllm.speculative else None,
-            text_only=(spec.model.modalities or defaults.MODALITIES) == "TextOnly",
-            shutdown_timeout_seconds=timing.shutdown,
-            extra_args=engine.extra_args or (),
-            unsupported_args=unsupported.engine_args or (),
-        ),
-        cache=CacheSettings(
-            enabled=l1 is not None,
-            l1_size_bytes=l1 or 0,
-            eviction_policy=(cache.l1 and cache.l1.eviction_policy) or defaults.EVICTION_POLICY,
-            chunk_blocks=cache.chunk_blocks or defaults.CHUNK_BLOCKS,
-            extra_args=cache.extra_args or (),
-            unsupported_args=unsupported.cache_server_args or (),
-            environment=visible_to_the_probe(cache.env or ()),
-            l2=tiers(cache.l2 or ()),
-        ),
-    )
-
-
-def _source_type(source: ModelSource | None) -> str:
-    return (source and source.type) or defaults.MODEL_SOURCE
-
-
-def _model_argument(serve: QwenCachedServe) -> tuple[str, tuple[str, ...]]:
-    """Return what the engine is given as model, and the names it serves it under."""
-    model = serve.spec.model
-    if _source_type(model.source) == "HuggingFace":
-        return model.name, model.served_names or ()
-    path = posixpath.normpath(posixpath.join(MODEL_DIR, model.name.lstrip("/")))
-    # Without a name of its own the engine would serve the model under its mount path.
-    own = serve.metadata.name if path == MODEL_DIR else model.name
-    return path, model.served_names or (own,)
-
-
-def _revision(source: ModelSource | None) -> str | None:
-    if _source_type(source) != "HuggingFace":
-        return None
-    return (source and source.hugging_face and source.hugging_face.revision) or defaults.HUB_REVISION
-
-
 def _model_files(serve: QwenCachedServe) -> ModelFiles:
     model = serve.spec.model
-    kind = _source_type(model.source)
+    kind = source_type(model.source)
     download = model.download_volume or DownloadVolume()
     claim = download.persistent_volume_claim
     limit = download.empty_dir.size_limit if download.empty_dir else None

@@ -16,6 +16,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from .processes import reap
+
 _PR_SET_PDEATHSIG = 1
 _STOPS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 """What container runtimes stop with: SIGTERM, or the image's STOPSIGNAL."""
@@ -87,7 +89,7 @@ def _spawn(
 
 def _watch(child: int, may_drain: Callable[[], bool], patience_seconds: float) -> int:
     deadline: float | None = None
-    while (status := _reap(child)) is None:
+    while (status := reap(child)) is None:
         if deadline is None:
             number = signal.sigwaitinfo(_WATCHED).si_signo
         else:
@@ -107,19 +109,6 @@ def _watch(child: int, may_drain: Callable[[], bool], patience_seconds: float) -
         _say(f"the engine was ended by signal {-status} ({signal.strsignal(-status)})")
         return 128 - status
     return status
-
-
-def _reap(child: int) -> int | None:
-    """Collect everything that has ended, orphans included; the child's exit status when it is among them."""
-    ended = None
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            if pid == child:
-                ended = os.waitstatus_to_exitcode(status)
-    return ended
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,9 @@
-"""Whether a process runs, told by /proc: what has ended keeps its place there until its parent collects it."""
+"""Processes that have ended: told by /proc, where they stay until their parent collects them, and collected."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -20,3 +22,19 @@ def start_time(pid: int, proc: Path = PROC) -> int | None:
         return None if fields[0] in _ENDED else int(fields[_START_TIME_FIELD - 3])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def reap(child: int | None) -> int | None:
+    """Collect everything that has ended, orphans that pid 1 inherits included.
+
+    Returns the child's exit status, -n for signal n, when it is among them.
+    """
+    ended = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == child:
+                ended = os.waitstatus_to_exitcode(status)
+    return ended

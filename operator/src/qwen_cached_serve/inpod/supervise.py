@@ -22,6 +22,7 @@ from .facts import ServeSettings
 from .layout import Layout
 from .loopback import NoAnswer, ask
 from .message import clean, error_message
+from .processes import reap
 from .programs import locate
 from .relay import Relay, serve_in_background
 from .restarts import GiveUp, Life, RestartPolicy, first_start
@@ -117,16 +118,7 @@ class Supervisor:
         return _Server(pid, time.time(), words, reader)
 
     def _reap(self) -> int | None:
-        """Collect every ended child; as pid 1 we also inherit orphans. Returns the server's status when it ended."""
-        ended = None
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                if self._server is not None and pid == self._server.pid:
-                    ended = os.waitstatus_to_exitcode(status)
-        return ended
+        return reap(self._server.pid if self._server is not None else None)
 
     def _ended(self, status: int) -> str | None:
         """Note the end of the server; returns the reason to give up, if there is one."""
