@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from qwen_cached_serve.inpod import dry_start
 from qwen_cached_serve.inpod.dry_start import dry_start_argv
 from qwen_cached_serve.inpod.facts import EngineSettings, ServeSettings, Versions, dumps
 from qwen_cached_serve.inpod.groundwork import Groundwork
@@ -353,3 +356,29 @@ def test_an_unknown_method_names_the_field(pod: DryPod, dry_settings: ServeSetti
     assert probe(pod)[0] == 1
     assert failure(pod).code == "SettingsInvalid"
     assert "spec.blockSizeProbe.method" in failure(pod).hint
+
+
+def test_last_words_are_read_before_the_end_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine may end while its log is still being read: the cause stands in its last line."""
+    said = ["loading\n", "", "ValueError: the cause\n", None, "never read\n"]
+    monkeypatch.setattr(dry_start, "_lines", lambda _stream: iter(said))
+    monkeypatch.setattr(dry_start, "_ask_metrics", lambda _port: {})
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as engine:
+        engine.wait()
+        assert dry_start._follow(engine, 0) == ("loading\nValueError: the cause\n", {})
+
+
+def test_a_process_in_a_group_of_its_own_is_ended_too(pod: DryPod) -> None:
+    fake = FAKE_VLLM.replace("{home!r}", repr(str(pod.steering)))
+    pod.fake_program("vllm", fake.replace("if os.fork() == 0:\n", "if os.fork() == 0:\n    os.setpgid(0, 0)\n"))
+    assert probe(pod)[0] == 0
+    assert pod.engine_was_started
+    assert nothing_is_left(pod)
+
+
+def test_a_full_disk_is_a_coded_answer(pod: DryPod) -> None:
+    pod.layout.state.rmdir()
+    pod.layout.state.touch()  # nothing can be written below it
+    assert probe(pod)[0] == 1
+    assert failure(pod).code == "Internal"
+    assert "spec.pod.volumes" in failure(pod).hint

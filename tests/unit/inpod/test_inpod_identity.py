@@ -196,13 +196,48 @@ def test_b21_the_probed_backend_counts_not_the_variable(settings: ServeSettings,
     assert not [component for component in asked if "VLLM_ATTENTION_BACKEND" in component]
 
 
+@pytest.mark.parametrize("field", ["kv_cache_dtype", "mamba_ssm_cache_dtype"])
+def test_what_a_dry_start_did_not_hear_counts_as_asked_for(
+    settings: ServeSettings, report: ProbeReport, field: str
+) -> None:
+    unheard = replace(report, **{field: ""})
+    names = {name(engine(settings, **{field: value}), unheard) for value in (None, "fp8_e4m3", "fp8_e5m2")}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("--lora-modules", ("sql={path}",)),
+        ("--lora-modules", ("a={path}", "b={path}")),
+        ("--other-config", ('{{"model": "{path}", "tokens": 2}}',)),
+        ("--some-table", ("{path}",)),
+    ],
+)
+def test_files_count_wherever_an_argument_names_them(
+    settings: ServeSettings, report: ProbeReport, tmp_path: Path, argument: str, words: tuple[str, ...]
+) -> None:
+    table = tmp_path / "table.bin"
+    asked = engine(settings, unsupported_args=(argument, *(word.format(path=table) for word in words)))
+    seen = set()
+    for content_of_it in (None, b"one", b"two"):
+        if content_of_it is not None:
+            table.write_bytes(content_of_it)
+        seen.add(name(asked, report))
+    assert len(seen) == 3
+
+
+def test_a_value_that_only_looks_like_a_path_stops_nothing(settings: ServeSettings, report: ProbeReport) -> None:
+    assert name(engine(settings, unsupported_args=("--some-text", "/" + "x" * 5000)), report)
+
+
 def test_every_setting_either_counts_or_is_known_not_to(settings: ServeSettings) -> None:
     """A new field of the settings has to be thought about: it is neither forgotten nor counted by accident."""
     considered = {
         EngineSettings: {
             "accelerator", "tensor_parallel_size", "text_only", "extra_args", "unsupported_args", "speculative_method",
             "speculative_tokens",
-            # The probe reports what became of them:
+            # The probe reports what became of them, or (the first two, after a dry start) they count as asked for:
             "kv_cache_dtype", "mamba_ssm_cache_dtype", "attention_backend", "block_size",
             # Neutral, as their flags are:
             "gpu_memory_utilization_percent", "tokens_per_step", "max_model_len", "max_num_seqs",

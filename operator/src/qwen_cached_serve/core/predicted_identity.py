@@ -20,6 +20,7 @@ from qwen_cached_serve.inpod.identity import (
     engine_arguments,
     engine_variables,
     hub_checkpoint,
+    paths_in,
     server_arguments,
     server_variables,
     speculative,
@@ -47,12 +48,15 @@ def of_resource(
             known[name] = part
     variables_open = _open_variables(ENGINE_VARIABLE, resolved.engine_env)
     settings = resolved.settings
-    given = {variable.name: variable.value or "" for variable in resolved.engine_env if variable.name not in opened}
+    given = {variable.name: variable.value or "" for variable in resolved.engine_env}
     known |= variables(ENGINE_VARIABLE, engine_variables(settings, given))
     known |= variables(SERVER_VARIABLE, server_variables(settings))
-    known |= argument_components(
-        engine_arguments(settings, plan.vllm_version), server_arguments(settings, plan.lmcache_version)
+    arguments = argument_components(
+        engine_arguments(settings, plan.vllm_version), server_arguments(settings, plan.lmcache_version), str
     )
+    # What lies at a path is seen in the pod only.
+    opened |= {name: Open(f"the files at {value}") for name, value in arguments.items() if paths_in(value)}
+    known |= {name: value for name, value in arguments.items() if name not in opened}
     return Side(
         label,
         {name: value for name, value in known.items() if name not in variables_open},

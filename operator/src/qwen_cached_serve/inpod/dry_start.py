@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from .classify import DRY_START_FAILED, check_architecture, classify_words
-from .engine_flags import shaping_flags
+from .engine_flags import own_arguments, shaping_flags
 from .engine_log import EngineLogFacts, read_engine_log
-from .engine_metrics import cache_config, engine_block_size
+from .engine_metrics import METRICS_LIMIT_BYTES, cache_config, engine_block_size
 from .environment import quiet
 from .facts import ProbeReport, ServeSettings
-from .flag import LOOPBACK, verbatim
+from .flag import LOOPBACK
 from .groundwork import Groundwork, prepare
 from .loopback import NoAnswer, ask
 from .programs import locate
@@ -39,7 +39,6 @@ _LOG_LIMIT_CHARACTERS = 4 << 20
 _ERROR = re.compile(r"Error\b|error[:,]|std::bad_alloc")
 _QUIET_LINE = re.compile(r"(?:^|\) )(?:INFO|WARNING|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d ")
 """Lines that are no failures, whatever words they quote."""
-_METRICS_LIMIT_BYTES = 8 << 20
 
 
 def find_report(settings: ServeSettings) -> ProbeReport:
@@ -62,7 +61,7 @@ def dry_start_argv(work: Groundwork, port: int) -> list[str]:
     flags = shaping_flags(settings, versions.vllm, versions.lmcache, work.profiles)
     # There is no cache server yet, and the connector would wait for one. It does not change N.
     flags = [flag for flag in flags if flag.name != "--kv-transfer-config"]
-    flags += verbatim(settings.engine.extra_args, settings.engine.unsupported_args, "spec.engine", "engineArgs")
+    flags += own_arguments(settings)
     # Last, so that they win over what the user gave for serving.
     own = ["--load-format", "dummy", "--enforce-eager", "--host", LOOPBACK, "--port", str(port), "--max-num-seqs", "1"]
     if settings.engine.accelerator == "GPU":
@@ -89,8 +88,11 @@ def _follow(engine: subprocess.Popen[bytes], port: int) -> tuple[str, dict[str, 
     assert engine.stdout is not None  # noqa: S101 - narrows the type
     log, said_n = "", 0.0
     for line in _lines(engine.stdout):
-        if line is None:
-            if engine.poll() is not None or (said_n and time.monotonic() - said_n >= _SETTLE_SECONDS):
+        if not line:
+            # The end is judged when nothing is left to read: the last words say why.
+            if (line is None and engine.poll() is not None) or (
+                said_n and time.monotonic() - said_n >= _SETTLE_SECONDS
+            ):
                 break
             if not said_n and (labels := _ask_metrics(port)):
                 return log, labels
@@ -104,7 +106,7 @@ def _follow(engine: subprocess.Popen[bytes], port: int) -> tuple[str, dict[str, 
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str | None]:
-    """Lines as they come, and None whenever none has come for a while; ends with the stream."""
+    """Lines as they come, None whenever none has come for a while, "" when they keep coming; ends with the stream."""
     waiting: queue.Queue[bytes | None] = queue.Queue()
 
     def read() -> None:
@@ -126,13 +128,13 @@ def _lines(stream: IO[bytes]) -> Iterator[str | None]:
         yield line.decode("utf-8", "replace")
         if time.monotonic() - quiet_since >= _ASK_EVERY_SECONDS:
             quiet_since = time.monotonic()
-            yield None
+            yield ""
 
 
 def _ask_metrics(port: int) -> dict[str, str]:
     """Labels of `vllm:cache_config_info` once the engine serves: it prints N only when it raises the block size."""
     try:
-        answer = ask(port, "/metrics", timeout_seconds=_ASK_EVERY_SECONDS, limit_bytes=_METRICS_LIMIT_BYTES)
+        answer = ask(port, "/metrics", timeout_seconds=_ASK_EVERY_SECONDS, limit_bytes=METRICS_LIMIT_BYTES)
     except NoAnswer:
         return {}
     metrics = answer.body.decode("utf-8", "replace")

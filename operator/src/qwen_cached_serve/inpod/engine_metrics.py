@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+METRICS_LIMIT_BYTES = 8 << 20
+"""The most that is read of an answer; an engine's is far below 1 MiB."""
 _CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .arguments import FALSE, TRUE, canonical
+from .arguments import canonical
 from .builds import build_hashes
 from .device import UNKNOWN, architecture
 from .facts import ProbeReport, ServeSettings
@@ -49,6 +50,7 @@ _DTYPE_FLAGS = frozenset({"--dtype", "--mamba-cache-dtype"})
 RELEASES = ("vllm", "lmcache", "torch")
 KV_LAYOUT_VARIABLE = "VLLM_KV_CACHE_LAYOUT"
 _DUMMY = "dummy"
+_PATHS = re.compile(r"""(?:^|[=:,"'\[ ])(/[^\s"',\]}]+)""")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHOWN_VARIABLES = (
     "VLLM_", "LMCACHE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_",
@@ -121,8 +123,9 @@ def components(
     server_flags = server_arguments(settings, report.versions.lmcache)
     found = {
         "checkpoint": checkpoint,
-        "kvCacheDtype": dtype(report.kv_cache_dtype or _AUTO),
-        "recurrentStateDtype": dtype(report.mamba_ssm_cache_dtype or _AUTO),
+        # A dry start does not always hear what became of them; then what was asked for counts.
+        "kvCacheDtype": dtype(report.kv_cache_dtype or engine.kv_cache_dtype or _AUTO),
+        "recurrentStateDtype": dtype(report.mamba_ssm_cache_dtype or engine.mamba_ssm_cache_dtype or _AUTO),
         "mambaCacheMode": report.mamba_cache_mode or _AUTO,
         "blockSize": str(report.block_size),
         "chunkSize": str(cache.chunk_blocks * report.block_size),
@@ -140,20 +143,22 @@ def components(
     found |= {f"build {package}": digest for package, digest in builds.items()}
     # The builds say it all; releases are there for people, and for what can be told before there is a pod.
     found |= {f"release {package}": release(getattr(report.versions, package)) for package in RELEASES}
-    found |= argument_components(flags, server_flags)
+    found |= argument_components(flags, server_flags, _with_content)
     found |= variables(ENGINE_VARIABLE, engine_variables(settings, environ))
     found |= variables(SERVER_VARIABLE, server_variables(settings))
     return dict(sorted(found.items()))
 
 
-def argument_components(flags: Mapping[str, str], server_flags: Mapping[str, str]) -> dict[str, str]:
-    """Components of the user's own arguments of both programs."""
+def argument_components(
+    flags: Mapping[str, str], server_flags: Mapping[str, str], shown: Callable[[str], str]
+) -> dict[str, str]:
+    """Components of the user's own arguments of both programs; `shown` says what of a value counts."""
     given = {flag: flags.get(flag, default).lower() for flag, (_, default) in _NAMED_FLAGS.items()}
     found = {
         name: dtype(given[flag]) if flag in _DTYPE_FLAGS else given[flag] for flag, (name, _) in _NAMED_FLAGS.items()
     }
-    found |= counting_flags(ENGINE_FLAG, ENGINE, flags, besides={*_NAMED_FLAGS, "--gdn-prefill-backend"})
-    return found | counting_flags(SERVER_FLAG, CACHE_SERVER, server_flags, besides=set())
+    found |= counting_flags(ENGINE_FLAG, ENGINE, flags, shown, besides={*_NAMED_FLAGS, "--gdn-prefill-backend"})
+    return found | counting_flags(SERVER_FLAG, CACHE_SERVER, server_flags, shown, besides=set())
 
 
 def engine_arguments(settings: ServeSettings, vllm: str) -> dict[str, str]:
@@ -221,22 +226,27 @@ def speculative(settings: ServeSettings) -> str:
     return to_json({"method": engine.speculative_method, "num_speculative_tokens": engine.speculative_tokens})
 
 
-def counting_flags(kind: str, program: str, flags: Mapping[str, str], besides: set[str]) -> dict[str, str]:
+def counting_flags(
+    kind: str, program: str, flags: Mapping[str, str], shown: Callable[[str], str], besides: set[str]
+) -> dict[str, str]:
     """Components of the user's arguments that count, without those that have one of their own."""
     neutral = load_neutral().programs[program].neutral
     return {
-        f"{kind}{name}": _shown(name, _with_content(value))
+        f"{kind}{name}": _shown(name, shown(value))
         for name, value in flags.items()
         if name not in neutral and name not in besides
     }
 
 
+def paths_in(value: str) -> list[str]:
+    """Absolute paths that a value names, alone, behind a name (`sql=/adapters/sql`) or within JSON."""
+    return _PATHS.findall(value)
+
+
 def _with_content(value: str) -> str:
-    """A value that names a file or folder counts with what lies there: a draft model, an adapter, a table."""
-    if value in (TRUE, FALSE) or not value.startswith("/"):
-        return value
-    path = Path(value)
-    return f"{value} ({content_hash(path)})" if path.exists() else value
+    """A value that names files or folders counts with what lies there: a draft model, an adapter, a table."""
+    hashes = [content_hash(Path(path)) for path in paths_in(value) if os.path.exists(path)]  # noqa: PTH110 - never raises
+    return f"{value} ({', '.join(hashes)})" if hashes else value
 
 
 def variables(kind: str, environ: Mapping[str, str]) -> dict[str, str]:

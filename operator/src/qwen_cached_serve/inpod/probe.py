@@ -76,6 +76,9 @@ def run_probe(layout: Layout) -> int:
         return _refuse(layout, refusal)
     except Refusal as refused:
         return _refuse(layout, refused)
+    except OSError as error:
+        hint = "See whether the node's disk is full, and spec.pod.volumes."
+        return _refuse(layout, Refusal("Internal", f"{type(error).__name__}: {error}", hint))
     layout.write_termination_message(termination_message(report, argv_hash(engine, server)))
     print(f"qcs probe: report {json.dumps(dump(report), sort_keys=True)}", flush=True)
     print(summary(settings, report), flush=True)

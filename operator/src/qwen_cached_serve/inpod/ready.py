@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from .engine_metrics import engine_block_size
+from .engine_metrics import METRICS_LIMIT_BYTES, engine_block_size
 from .facts import ProbeReport, ServeSettings
 from .layout import Layout, read_json, write_atomic
 from .life import current_life, gate_content
@@ -25,7 +25,6 @@ _WARM_UP_SECONDS = 600.0
 """A warm-up of one chunk takes a second or two; a slow CPU took 20 s for 9,000 tokens. The kubelet's own limit is
 shorter.
 """
-_METRICS_LIMIT_BYTES = 8 << 20
 _FIRST_TOKEN, _TOKENS = 10, 200
 """Token ids that every vocabulary has, away from the special ones at its ends."""
 
@@ -66,7 +65,7 @@ def check(settings: ServeSettings, report: ProbeReport | None, known_ids: frozen
     if report is None:
         return "the engine is healthy (the cache is off)"
     block_size = report.block_size
-    check_engine_block_size(_get(ports.engine, "/metrics", _METRICS_LIMIT_BYTES).decode("utf-8", "replace"), block_size)
+    check_engine_block_size(_get(ports.engine, "/metrics", METRICS_LIMIT_BYTES).decode("utf-8", "replace"), block_size)
     status = _server_status(ports.cache_server_http)
     chunk = settings.cache.chunk_blocks * block_size
     check_server(status, block_size, chunk, known_ids, settings.engine.tensor_parallel_size)

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from .environment import quiet
+from .processes import members
 from .refusal import Refusal
 
 _CODE = Path(__file__).resolve().parents[2]
@@ -127,22 +129,14 @@ def _unblock() -> None:
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
     """Kill the child and whatever it started, and wait until the kernel has taken them and their memory away."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
     deadline = time.monotonic() + _GONE_SECONDS
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=_GONE_SECONDS)
-    while _members(child.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
-def _members(session: int) -> bool:
-    """Whether a process of the session is still there; zombies have given everything back already."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The command's name stands in parentheses and may hold anything; the fields after it may not.
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            state, found = fields[0], fields[3]
-            if int(found) == session and state not in "ZX":
-                return True
-    return False
+    while (left := members(child.pid)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.05)
+    child.poll()
+    if left:
+        pids = ", ".join(map(str, left))
+        print(f"qcs probe: processes {pids} do not end; they may still hold the device", file=sys.stderr, flush=True)

@@ -11,11 +11,10 @@ import aiohttp
 
 from qwen_cached_serve.core.observed import Verification
 from qwen_cached_serve.inpod import facts
-from qwen_cached_serve.inpod.engine_metrics import engine_block_size
+from qwen_cached_serve.inpod.engine_metrics import METRICS_LIMIT_BYTES, engine_block_size
 from qwen_cached_serve.inpod.registrations import STATUS_LIMIT_BYTES, ServerStatus, parse_status
 
 TIMEOUT_SECONDS = 3.0
-_METRICS_LIMIT_BYTES = 8 << 20
 
 
 class PodReader:
@@ -35,7 +34,7 @@ class PodReader:
 
     async def read(self, address: str) -> Verification | None:
         """Return what the pod at that IP address says; None when either program cannot be reached or understood."""
-        metrics = await self._get(address, self._engine_port, "/metrics", _METRICS_LIMIT_BYTES)
+        metrics = await self._get(address, self._engine_port, "/metrics", METRICS_LIMIT_BYTES)
         status = await self._get(address, self._relay_port, "/status", STATUS_LIMIT_BYTES)
         if metrics is None or status is None:
             return None
@@ -46,7 +45,7 @@ class PodReader:
 
     async def report(self, address: str) -> bytes | None:
         """Return the relay's `/report` of the pod at that IP address; None when it cannot be reached."""
-        return await self._get(address, self._relay_port, "/report", _METRICS_LIMIT_BYTES)
+        return await self._get(address, self._relay_port, "/report", METRICS_LIMIT_BYTES)
 
     async def close(self) -> None:
         """Close the connections."""
