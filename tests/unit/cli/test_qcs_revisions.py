@@ -1,5 +1,6 @@
 """`qcs diff`, and what `qcs rollback`, `history` and `restart` decide before they write (tests/cluster runs them)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ def resource(status=None, **spec):
     return made | ({"status": status} if status else {})
 
 
-def answer(new, old=None, records=(), stored=None):
-    return diffing.answer(old or resource(), new, tuple(records), OperatorDefaults(), stored)
+def answer(new, old=None, stored=None):
+    return diffing.answer(old or resource(), new, OperatorDefaults(), stored)
 
 
 @pytest.mark.parametrize(
@@ -117,23 +118,84 @@ def stored(records, used=None, reason="Current", **status):
 
 def test_the_frozen_image_is_taken_for_both_sides():
     one = record(1)
-    found = answer(resource(replicas=2), records=[one], stored=stored([one]))
+    # Naming the image that runs anyway is no other image.
+    found = answer(resource(engine={"image": "mine/vllm:v0.32.0"}), stored=stored([one]))
     assert found.restarts is False
+    assert answer(resource(engine={"image": "mine/vllm:v0.33.0"}), stored=stored([one])).restarts is True
 
 
 def test_a_former_revision_would_be_used_again():
     now, former = record(2, {"cache": {"l1": {"size": "1Gi"}}}), record(1)
     old = resource(cache={"l1": {"size": "1Gi"}})
-    found = answer(resource(), old, [now, former], stored([now, former], blockSize={"probed": 784}))
+    found = answer(resource(), old, stored([now, former], blockSize={"probed": 784}))
     assert (found.restarts, found.reused, found.probed) == (True, former, 784)
     assert "revision  1 (q36-1) is used again, as it was" in "\n".join(diffing.as_text(found))
+
+
+def cluster(records, used=None, annotations=None, running=None, spec=None, **status):
+    """What a cluster has: `spec` in the resource, `running` in the pods."""
+    found = stored(records, used=used, **status)
+    found.resource["spec"] |= spec or {}
+    found.resource["metadata"]["annotations"] = annotations or {}
+    return replace(found, running=resource(**(running or {}))["spec"])
+
+
+SMALL = {"cache": {"l1": {"size": "1Gi"}}}
+
+
+def test_going_back_to_what_a_hold_keeps_running_restarts_nothing():
+    new, former = record(2, SMALL), record(1)
+    hold = {HOLD_ANNOTATION: Hold(former.name, new.spec_hash).text()}
+    found = cluster([new, former], used=former, annotations=hold, spec=SMALL, reason="RolledBack")
+    assert answer(resource(), found.resource, found).restarts is False
+    still = answer(resource(**SMALL), found.resource, found)
+    assert still.restarts is False
+    assert "held at revision 1" in still.why[-1]
+    assert answer(resource(cache={"l1": {"size": "2Gi"}}), found.resource, found).restarts is True
+
+
+def test_a_revision_that_failed_is_not_promised_again():
+    failed, good = record(2, SMALL, rejected_for="q36-1"), record(1)
+    found = cluster([failed, good], used=good)
+    back = answer(resource(**SMALL), found.resource, found)
+    assert (back.restarts, back.reused) == (False, None)
+
+
+def test_an_edit_that_waited_rolls_with_the_end_of_the_pause():
+    found = cluster([record(1)], spec={"lifecycle": "Paused", **SMALL})
+    assert answer(resource(**SMALL), found.resource, found).restarts is True
+
+
+def test_what_was_refused_is_not_what_runs():
+    found = cluster([record(1)], spec={"cache": {"l1": {"size": "-1Gi"}}})
+    assert answer(resource(), found.resource, found).restarts is False
+
+
+def test_a_blocked_resource_changes_nothing():
+    found = cluster([record(2, SMALL, format=FORMAT + 1), record(1)], used=record(1))
+    blocked = answer(resource(**SMALL), found.resource, found)
+    assert blocked.restarts is False
+    assert "newer release" in blocked.why[0]
+
+
+def test_a_resource_without_pods_restarts_none():
+    small = resource(lifecycle="Stopped", **SMALL)
+    found = answer(small, resource(lifecycle="Stopped"))
+    assert (found.restarts, found.outage) == (False, "no pods run")
+
+
+@pytest.mark.parametrize(("rollout", "replicas"), [({"maxSurge": 1}, 1), ({"maxUnavailable": "100%"}, 2)])
+def test_pods_that_may_all_be_away_are_an_outage(rollout, replicas):
+    spec = {"replicas": replicas, "rollout": rollout}
+    found = answer(resource(**spec, **SMALL), resource(**spec))
+    assert "may be away at once" in found.outage
 
 
 def test_an_edit_takes_up_what_another_release_renders():
     one = record(1)
     # The same pods in this release's rendering, but those that run were rendered by another.
     edited = resource(cache={"l1": {"size": "107374182400"}})
-    found = answer(edited, records=[one], stored=stored([one], reason="OperatorChanged"))
+    found = answer(edited, stored=stored([one], reason="OperatorChanged"))
     assert found.restarts is True
     assert "the operator renders differently" in found.why[-1]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qwen_cached_serve.api.validate import parse
-from qwen_cached_serve.core.compatibility import Side, compare, of_message, of_report
+from qwen_cached_serve.core.compatibility import Side, compare, message_components, of_message, of_report
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.plan import Environment, plan_resource
 from qwen_cached_serve.core.predicted_identity import of_resource
@@ -164,6 +164,14 @@ def test_messages_decide_by_identity_and_name_what_they_hold(probed):
     assert {entry.component for entry in compare(sides[0], of_report("r", other)).differences} == {
         "blockSize",
     }
+
+
+@pytest.mark.parametrize("dtype", ["auto", "fp8", "fp8_e4m3", "half"])
+def test_a_message_says_what_its_report_says(probed, dtype):
+    for report in (probed(kv_cache_dtype=dtype, mamba_ssm_cache_dtype=dtype), probed(kernel=0)):
+        said = message_components(compact(report, "0"))
+        assert len(said) > 6
+        assert said == {name: report.identity_components[name] for name in said}
 
 
 def test_a_report_that_was_edited_is_refused(probed):

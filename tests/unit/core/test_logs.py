@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from qwen_cached_serve.core.diagnose import diagnose_log
-from qwen_cached_serve.core.logs import EngineLogFacts, read_engine_log
+from qwen_cached_serve.inpod.engine_log import EngineLogFacts, read_engine_log
 
 LOGS = Path(__file__).parent / "fixtures" / "engine-logs"
 PADDING = (

@@ -19,6 +19,7 @@ from qwen_cached_serve.core.revision import (
     Make,
     Use,
     decide,
+    held_off,
     hold_of,
     new_record,
 )
@@ -128,6 +129,16 @@ def test_a_rollback_to_nothing_changes_nothing_and_says_so():
     decision = decide(ASKED, [record(1)], {HOLD_ANNOTATION: "q-9@spec-a"})
     assert isinstance(decision, Blocked)
     assert "q-9, which is not there" in decision.message
+
+
+def test_a_rollback_ends_with_another_image_too():
+    """The edit that mostly follows: the release after the one that failed."""
+    records = [record(2, image="vllm:2", image_from="Spec"), record(1)]
+    hold = {HOLD_ANNOTATION: Hold("q-1", held_off("spec-a", "vllm:2")).text()}
+    asked = dataclasses.replace(ASKED, image="vllm:2", image_from="Spec")
+    assert decide(asked, records, hold) == Use(record(1), held=True)
+    assert decide(dataclasses.replace(asked, image="vllm:3"), records, hold) == Make()
+    assert decide(ASKED, records, hold) == Use(record(1), latest=False)
 
 
 @pytest.mark.parametrize("text", ["", "q-1", "@spec-a", "q-1@"])

@@ -41,7 +41,6 @@ class Side:
     """One of the two resources, taken apart."""
 
     shape: Mapping[str, Any]
-    spec: Mapping[str, Any]
     spec_hash: str
     resolved: Resolved
     plan: Plan
@@ -80,10 +79,10 @@ def diff(file: str, against: str | None, namespace: str, origin: Origin, default
     """
     new = _one(file)
     if against is not None:
-        return answer(_one(against), new, (), defaults)
+        return answer(_one(against), new, defaults)
     metadata = new.get("metadata") or {}
     stored = fetch(origin, metadata.get("namespace") or namespace, str(metadata.get("name", "")))
-    return answer(stored.resource, new, stored.records, defaults, stored)
+    return answer(stored.resource, new, defaults, stored)
 
 
 def _one(file: str) -> Manifest:
@@ -94,39 +93,48 @@ def _one(file: str) -> Manifest:
     return document
 
 
-def answer(
-    old: Manifest,
-    new: Manifest,
-    records: tuple[Record, ...],
-    defaults: OperatorDefaults,
-    stored: Stored | None = None,
-) -> Difference:
-    """Compare two resources; `stored` is what the cluster has of the old one."""
+def answer(old: Manifest, new: Manifest, defaults: OperatorDefaults, stored: Stored | None = None) -> Difference:
+    """Compare two resources; `stored` is what the cluster has of the old one, and its pods run the revision in use."""
     used = stored.used if stored else None
     if used and used.image_from == "Operator":
         # What a resource without an image runs is frozen. A new revision would take the operator's present image, which
         # this command line knows only when it is told; the frozen one is the better guess for both sides.
         defaults = OperatorDefaults(used.image, used.image)
-    before, after = _side(_without_status(old), defaults), _side(_like(old, new), defaults)
-    inputs = Inputs(after.spec_hash, "", after.resolved.image, "Spec" if after.resolved.image_given else "Operator")
-    same_key = before.spec_hash == after.spec_hash and before.resolved.image == after.resolved.image
-    reused = None if same_key else revision.matching(inputs, records)
-    found = changes.changes(before.content, after.content)
-    restarts, why = _restarts(before, after, same_key, found, stored, reused)
-    warm, warm_words = _warm(before, after, restarts=restarts)
+    edited = _like(old, new)
+    after = _side(edited, defaults)
+    try:
+        before = _side(_running(_without_status(old), stored), defaults)
+    except CliError:
+        # Another release stored what runs, and this one would refuse it.
+        before = _side(_without_status(old), defaults)
+    verdict = _judge(before, after, stored, edited["metadata"].get("annotations") or {})
+    warm, warm_words = _warm(before, after, restarts=verdict.restarts)
     status = (stored.status if stored else {}) or {}
     return Difference(
         name=str((new.get("metadata") or {}).get("name", "")),
-        restarts=restarts,
-        why=tuple(why),
-        other=tuple(_other(before, after)),
-        reused=reused,
+        restarts=verdict.restarts,
+        why=verdict.why,
+        other=tuple(_other(old, edited)),
+        reused=verdict.reused,
         block_size=(before.block_size, after.block_size),
         probed=(status.get("blockSize") or {}).get("probed"),
         warm=warm,
         warm_words=warm_words,
-        outage=_outage(before, after, restarts=restarts),
+        outage=_outage(before, after, restarts=verdict.restarts),
     )
+
+
+def _running(old: Manifest, stored: Stored | None) -> Manifest:
+    """Return the old resource as its pods are made: held, paused or refused edits are in its spec and not in them."""
+    if stored is None or stored.used is None or stored.running is None:
+        return old
+    now = old["spec"]
+    kept = {name: now[name] for name in EXPLICIT if name in now}
+    made = {name: value for name, value in stored.running.items() if name not in EXPLICIT}
+    engine = made.get("engine") or {}
+    if stored.used.image_from == "Spec":
+        engine = {**engine, "image": stored.used.image}
+    return {**old, "spec": {**made, **({"engine": engine} if engine else {}), **kept}}
 
 
 def _without_status(resource: Manifest) -> Manifest:
@@ -138,7 +146,9 @@ def _like(old: Manifest, new: Manifest) -> Manifest:
     made = copy.deepcopy(_without_status(new))
     kept = old.get("metadata") or {}
     given = made.get("metadata") or {}
-    made["metadata"] = {**kept, **{key: given[key] for key in ("labels", "annotations") if key in given}}
+    # As an apply does: what the file does not name stays (a hold, a restart asked for).
+    merged = {key: {**(kept.get(key) or {}), **(given.get(key) or {})} for key in ("labels", "annotations")}
+    made["metadata"] = {**kept, **{key: value for key, value in merged.items() if value}}
     return made
 
 
@@ -154,7 +164,6 @@ def _side(resource: Manifest, defaults: OperatorDefaults) -> Side:
         raise CliError(f"{name}: {error}") from error
     return Side(
         shape=canonical(parsed.spec),
-        spec=resource["spec"],
         spec_hash=spec_hash(parsed.spec),
         resolved=resolved,
         plan=plan_resource(resolved),
@@ -166,22 +175,46 @@ def _side(resource: Manifest, defaults: OperatorDefaults) -> Side:
     )
 
 
-def _restarts(
-    before: Side, after: Side, same_key: bool, found: list[str], stored: Stored | None, reused: Record | None
-) -> tuple[bool, list[str]]:
-    if before.resolved.lifecycle != "Stopped" and after.resolved.lifecycle == "Stopped":
-        return False, ["spec.lifecycle: Stopped ends all pods"]
-    if same_key:
-        return False, ["nothing that pods are made of changes"]
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of the pods."""
+
+    restarts: bool
+    why: tuple[str, ...]
+    reused: Record | None = None
+
+
+def _judge(before: Side, after: Side, stored: Stored | None, annotations: Mapping[str, str]) -> Verdict:
+    if after.resolved.wanted_replicas == 0:
+        ends = before.resolved.lifecycle != "Stopped" and after.resolved.lifecycle == "Stopped"
+        return Verdict(False, ("spec.lifecycle: Stopped ends all pods" if ends else "no pods are asked for",))
+    inputs = Inputs(after.spec_hash, "", after.resolved.image, "Spec" if after.resolved.image_given else "Operator")
+    decision = revision.decide(inputs, stored.records, annotations) if stored else revision.Make()
+    if isinstance(decision, revision.Blocked):
+        return Verdict(False, (decision.message,))
     fields = [f"spec.{line}" for line in _fields(before.shape, after.shape, "")]
     outdated = stored is not None and stored.condition("RevisionCurrent").get("reason") == "OperatorChanged"
-    if not found and not outdated and reused is None:
-        return False, [*fields, "the pods come out the same"]
-    if outdated and reused is None:
+    reused = None
+    if isinstance(decision, revision.Use):
+        if decision.held:
+            fields.append(revision.held_words(decision.record, decision.rejected))
+        if stored and stored.used and decision.record.name == stored.used.name:
+            if decision.held or not (outdated and after.resolved.on_operator_upgrade == "Roll"):
+                return Verdict(False, tuple(fields) or ("nothing that pods are made of changes",))
+            fields.append("spec.rollout.onOperatorUpgrade: Roll takes up what the operator renders differently")
+        else:
+            reused = decision.record
+    elif decision.requested:
+        fields.append("a restart is asked for")
+    elif before.spec_hash == after.spec_hash and before.resolved.image == after.resolved.image:
+        return Verdict(False, ("nothing that pods are made of changes",))
+    elif outdated:
         fields.append("the pods also take up what the operator renders differently since they were made")
+    elif not changes.changes(before.content, after.content):
+        return Verdict(False, (*fields, "the pods come out the same"))
     if after.resolved.lifecycle == "Paused":
-        return False, [*fields, "spec.lifecycle is Paused: this waits until it is Running again"]
-    return True, fields
+        return Verdict(False, (*fields, "spec.lifecycle is Paused: this waits until it is Running again"))
+    return Verdict(True, tuple(fields), reused)
 
 
 def _fields(old: Any, new: Any, path: str) -> Iterator[str]:
@@ -202,10 +235,9 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def _other(before: Side, after: Side) -> Iterator[str]:
+def _other(old: Manifest, new: Manifest) -> Iterator[str]:
     for name in EXPLICIT:
-        old, new = before.spec.get(name), after.spec.get(name)
-        yield from (f"spec.{line}" for line in _fields(old, new, name))
+        yield from (f"spec.{line}" for line in _fields(old["spec"].get(name), new["spec"].get(name), name))
 
 
 def _warm(before: Side, after: Side, *, restarts: bool) -> tuple[bool | None, str]:
@@ -240,6 +272,10 @@ def _outage(before: Side, after: Side, *, restarts: bool) -> str:
     if strategy["type"] == "Recreate":
         return f"all {wanted} pods stop before new ones start: nobody answers for one start (at most {limit} s)"
     rolling = strategy["rollingUpdate"]
+    away = rolling["maxUnavailable"]
+    away = wanted * int(away.removesuffix("%")) // 100 if isinstance(away, str) else away
+    if away >= wanted:
+        return f"all {wanted} pods may be away at once: nobody answers for one start (at most {limit} s)"
     return (
         f"none expected: at most {rolling['maxUnavailable']} of {wanted} pods are away at a time, "
         f"{rolling['maxSurge']} above that number start beside them"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.core.diagnose import Diagnosis, diagnose_log, observe_log, refused
-from qwen_cached_serve.core.logs import EngineLogFacts, read_engine_log
+from qwen_cached_serve.core.diagnose import Diagnosis, diagnose_log, observe_log
+from qwen_cached_serve.core.endings import explain_refusal
 from qwen_cached_serve.core.observed import CACHE_SERVER, ENGINE, PROBE
+from qwen_cached_serve.inpod.engine_log import EngineLogFacts, read_engine_log
 from qwen_cached_serve.inpod.message import CompactReport, ProbeFailure, read
 
 LIMIT_BYTES = 64 << 20
@@ -24,8 +25,6 @@ class Explanation:
 
     diagnosis: Diagnosis
     facts: EngineLogFacts
-    failed: bool = True
-    """False when the text tells of no failure."""
 
 
 def read_text(file: str) -> str:
@@ -57,14 +56,14 @@ def explain(text: str, container: str = ENGINE) -> Explanation:
         raise CliError(f"--container {container}: give {ENGINE}, {CACHE_SERVER} or {PROBE}")
     message = read(text.strip())
     if isinstance(message, ProbeFailure):
-        return Explanation(refused(message.code, message.message, message.hint), EngineLogFacts())
+        return Explanation(explain_refusal(container, message), EngineLogFacts())
     if isinstance(message, CompactReport):
         found = EngineLogFacts(block_size=message.block_size, kernel_block_size=message.kernel_block_size)
-        return Explanation(_nothing(f"The probe succeeded: N = {message.block_size} tokens."), found, failed=False)
+        return Explanation(_nothing(f"The probe succeeded: N = {message.block_size} tokens."), found)
     facts = read_engine_log(text)
     if diagnosis := diagnose_log(text, container) or observe_log(text):
         return Explanation(diagnosis, facts)
-    return Explanation(_nothing("Nothing in the text tells of a failure."), facts, failed=False)
+    return Explanation(_nothing("Nothing in the text tells of a failure."), facts)
 
 
 def _nothing(words: str) -> Diagnosis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qwen_cached_serve.cli.cluster import ask
@@ -11,7 +11,8 @@ from qwen_cached_serve.cli.options import aligned
 from qwen_cached_serve.core import names
 from qwen_cached_serve.core.conditions import state_of
 from qwen_cached_serve.core.records import FORMAT, Record, record_of
-from qwen_cached_serve.core.revision import HOLD_ANNOTATION, hold_of
+from qwen_cached_serve.core.revision import HOLD_ANNOTATION, held_off, hold_of
+from qwen_cached_serve.core.stored import UnreadableRevision, unpack
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.connection import Origin
 from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, SERVES, Manifest
@@ -23,6 +24,8 @@ class Stored:
 
     resource: Manifest
     records: tuple[Record, ...]
+    running: Mapping[str, Any] | None = None
+    """The spec that the revision in use was made from; None when it cannot be read."""
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -40,12 +43,18 @@ class Stored:
         return state_of(self.status.get("conditions") or (), kind)
 
     @property
+    def held_off(self) -> str:
+        """What a hold has to name to keep the present spec off; there must be a revision."""
+        image = ((self.resource.get("spec") or {}).get("engine") or {}).get("image") or ""
+        return held_off(self.records[0].spec_hash, image)
+
+    @property
     def held(self) -> bool:
         """Whether somebody's rollback holds (and not `rollout.onFailure`)."""
         stalled = self.condition("Stalled")
         annotations = self.resource["metadata"].get("annotations") or {}
         hold = hold_of(annotations.get(HOLD_ANNOTATION, ""))
-        asked = bool(self.records) and hold is not None and hold.spec_hash == self.records[0].spec_hash
+        asked = bool(self.records) and hold is not None and hold.spec_hash == self.held_off
         return asked and stalled.get("status") == "True" and stalled.get("reason") == "RolledBack"
 
 
@@ -55,7 +64,18 @@ async def read(client: KubeClient, namespace: str, name: str) -> Stored:
     selector = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.OWNER_UID_LABEL}={resource['metadata']['uid']}"
     found = await client.list_all(CONTROLLER_REVISIONS, namespace, selector=selector)
     records = sorted((record_of(one) for one in found), key=lambda record: -record.number)
-    return Stored(resource, tuple(records))
+    stored = Stored(resource, tuple(records))
+    data = {one["metadata"]["name"]: one.get("data") for one in found}
+    return replace(stored, running=_spec_of(data, stored.used))
+
+
+def _spec_of(data: Mapping[str, Any], used: Record | None) -> Mapping[str, Any] | None:
+    if used is None:
+        return None
+    try:
+        return unpack(data[used.name], used.content_hash).spec
+    except UnreadableRevision:
+        return None  # another release wrote it; what the resource asks for is the best that is known
 
 
 def fetch(origin: Origin, namespace: str, name: str) -> Stored:

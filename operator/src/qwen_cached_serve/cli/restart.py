@@ -11,7 +11,8 @@ import datetime as dt
 from qwen_cached_serve.cli.cluster import ask
 from qwen_cached_serve.cli.errors import CliError
 from qwen_cached_serve.cli.history import read
-from qwen_cached_serve.core.records import RESTART_ANNOTATION
+from qwen_cached_serve.core.records import RESTART_ANNOTATION, later
+from qwen_cached_serve.core.revision import newest_restart
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.connection import Origin
 from qwen_cached_serve.kube.port import SERVES
@@ -33,6 +34,12 @@ def restart(origin: Origin, namespace: str, name: str, now: dt.datetime) -> str:
                 "(`qcs history` shows the revisions)"
             )
         stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        newest = newest_restart(stored.records)
+        if newest and not later(stamp, newest):
+            raise CliError(
+                f"{name}: the last restart is stamped {newest}, and a request of {stamp} would do nothing; "
+                "compare this machine's clock with the one that asked last, or try again after that time"
+            )
         await client.annotate(SERVES, namespace, name, {RESTART_ANNOTATION: stamp})
         if (stored.resource.get("spec") or {}).get("lifecycle") == "Paused":
             return f"{name}: asked for at {stamp}; spec.lifecycle is Paused, so it waits until it is Running again"

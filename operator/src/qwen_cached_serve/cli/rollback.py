@@ -28,7 +28,7 @@ def roll_back(origin: Origin, namespace: str, name: str, to: int | None) -> str:
         stored = await read(client, namespace, name)
         target, latest = choose(stored, to)
         back = target.name == latest.name
-        value = None if back else Hold(target.name, latest.spec_hash).text()
+        value = None if back else Hold(target.name, stored.held_off).text()
         await client.annotate(SERVES, namespace, name, {HOLD_ANNOTATION: value})
         if back:
             return f"{name}: the hold is taken off; its pods go to revision {target.number}, which the spec asks for"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qwen_cached_serve.inpod.facts import ProbeReport
-from qwen_cached_serve.inpod.identity import ENGINE_VARIABLE, hub_checkpoint, identity, release
+from qwen_cached_serve.inpod.identity import ENGINE_VARIABLE, dtype, hub_checkpoint, identity, release
 from qwen_cached_serve.inpod.message import CompactReport
 
 
@@ -105,8 +105,8 @@ def message_components(message: CompactReport) -> dict[str, str]:
         "kernelBlockSize": str(message.kernel_block_size or "not found"),
         "attentionBackend": "+".join(sorted(set(message.attention_backends))),
         "gdnPrefillBackend": message.gdn_prefill_backend,
-        "kvCacheDtype": message.kv_cache_dtype,
-        "recurrentStateDtype": message.mamba_ssm_cache_dtype,
+        "kvCacheDtype": dtype(message.kv_cache_dtype),
+        "recurrentStateDtype": dtype(message.mamba_ssm_cache_dtype),
         "mambaCacheMode": message.mamba_cache_mode,
         "release vllm": release(message.vllm) if message.vllm else "",
         "release lmcache": release(message.lmcache) if message.lmcache else "",

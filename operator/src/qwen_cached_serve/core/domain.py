@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from qwen_cached_serve.core.compatibility import compare, of_message
 from qwen_cached_serve.core.conditions import Condition
-from qwen_cached_serve.core.identity import identity_of
 from qwen_cached_serve.core.observed import CACHE_SERVER
 from qwen_cached_serve.core.podstate import Phase, PodJudgement
 from qwen_cached_serve.core.validation import combination
@@ -184,7 +183,7 @@ def cache_compatible(view: View) -> Condition:
         return Condition(kind, "Unknown", "NoPodProbed", "No pod has been probed yet.")
     groups: dict[str, CompactReport] = {}
     for report in reports.values():
-        groups.setdefault(identity_of(report), report)
+        groups.setdefault(report.identity, report)
     if "" in groups:
         cached = view.subject.resolved is None or view.subject.resolved.cached
         if not cached:

@@ -21,7 +21,7 @@ def explain_end(container: str, end: Termination, log_tail: str) -> tuple[Diagno
     """Name the cause of an end, and say whether more of the log would help."""
     written = read(end.message)
     if isinstance(written, ProbeFailure):
-        return _refusal(container, written), False
+        return explain_refusal(container, written), False
     seconds = _seconds(end)
     killed = diagnose_termination(container, end.reason, end.exit_code, seconds)
     if killed and killed.code in ("OOMKilled", "NodeLost"):
@@ -43,7 +43,8 @@ def explain_end(container: str, end: Termination, log_tail: str) -> tuple[Diagno
     return classified("ContainerFailed", message, remedy=remedy), more
 
 
-def _refusal(container: str, written: ProbeFailure) -> Diagnosis:
+def explain_refusal(container: str, written: ProbeFailure) -> Diagnosis:
+    """Name the cause behind a refusal of the pod's scripts: what it quotes of a program may say more than its code."""
     made = refused(written.code, written.message, written.hint)
     if written.code not in _QUOTES_OTHERS:
         return made

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from qwen_cached_serve.core.diagnose import Diagnosis, classified, refused
+from qwen_cached_serve.core.diagnose import Diagnosis, classified
 from qwen_cached_serve.core.endings import explain_end
 from qwen_cached_serve.core.observed import (
     CACHE_SERVER,
@@ -94,7 +94,7 @@ def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached
     sidecar.
     """
     probe, engine = pod.container(PROBE), pod.container(ENGINE)
-    report, failure = _report(probe)
+    report = _report(probe)
     base = PodJudgement(pod, Phase.PREPARING, report=report, remembered=_remembered(previous))
     if pod.deleting:
         return dataclasses.replace(base, phase=Phase.TERMINATING)
@@ -107,7 +107,7 @@ def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached
     if waiting := _waiting(pod):
         return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=waiting)
     if not _passed(probe):
-        return _probing(base, probe, failure)
+        return _probing(base, probe)
     server = pod.container(CACHE_SERVER)
     if cached and not server.started and not engine.started:
         return _starting_server(base, server)
@@ -122,15 +122,10 @@ def _remembered(previous: Mapping[str, Any] | None) -> Remembered | None:
     return Remembered(size, str((previous or {}).get("gpu") or "")) if isinstance(size, int) else None
 
 
-def _report(probe: ContainerObservation) -> tuple[CompactReport | None, ProbeFailure | None]:
-    """Read the newest result: of this life, else of the one before (the kubelet restarts a failed probe)."""
-    for end in (probe.terminated, probe.last_terminated):
-        message = read(end.message) if end else None
-        if isinstance(message, CompactReport):
-            return message, None
-        if isinstance(message, ProbeFailure):
-            return None, message
-    return None, None
+def _report(probe: ContainerObservation) -> CompactReport | None:
+    """Read the newest report: of this life, else of the one before."""
+    messages = (read(end.message) for end in (probe.terminated, probe.last_terminated) if end)
+    return next((message for message in messages if isinstance(message, CompactReport)), None)
 
 
 def _passed(probe: ContainerObservation) -> bool:
@@ -146,12 +141,9 @@ def _waiting(pod: PodObservation) -> Diagnosis | None:
     return None
 
 
-def _probing(base: PodJudgement, probe: ContainerObservation, failure: ProbeFailure | None) -> PodJudgement:
-    if failure:
-        found = refused(failure.code, failure.message, failure.hint)
-        return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=found)
+def _probing(base: PodJudgement, probe: ContainerObservation) -> PodJudgement:
     end = probe.latest_end
-    if end and end.exit_code:
+    if end and (end.exit_code or isinstance(read(end.message), ProbeFailure)):
         diagnosis, more = explain_end(PROBE, end, base.pod.log_tail(PROBE))
         return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=diagnosis, wants_log_of=PROBE if more else None)
     return dataclasses.replace(base, phase=Phase.PROBING if probe.state == "running" else Phase.PREPARING)

@@ -24,7 +24,7 @@ HISTORY_LIMIT = 10
 """Revisions kept beside the one in use, when nothing else needs them; Deployments have the same number."""
 
 HOLD_ANNOTATION = f"{names.GROUP}/hold"
-"""On the resource: `REVISION@SPEC-HASH`, use that revision for as long as the spec is the one with this hash."""
+"""On the resource: `REVISION@HASH`, use that revision while the spec is the one with this hash (`held_off`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def decide(inputs: Inputs, records: Sequence[Record], annotations: Mapping[str, 
     if held:
         return held
     restart = requested_restart(annotations)
-    if restart and later(restart, _newest_restart(records)):
+    if restart and later(restart, newest_restart(records)):
         return Make(restart, requested=True)
     found = matching(inputs, records)
     if found is None:
@@ -147,14 +147,14 @@ def new_record(
         image_from=inputs.image_from,
         config_map=config_map,
         restarted_at=made.restarted_at,
-        restart_seen=latest(made.restarted_at, _newest_restart(records)),
+        restart_seen=latest(made.restarted_at, newest_restart(records)),
     )
 
 
 def renumbered(record: Record, records: Sequence[Record]) -> Record:
     """Return the record as the latest one: the spec went back to it."""
     number = max(other.number for other in records) + 1
-    return replace(record, number=number, restart_seen=latest(record.restart_seen, _newest_restart(records)))
+    return replace(record, number=number, restart_seen=latest(record.restart_seen, newest_restart(records)))
 
 
 def history(records: Iterable[Record], used: str) -> tuple[str, ...]:
@@ -169,8 +169,8 @@ def removable(records: Sequence[Record], kept: Iterable[str], limit: int = HISTO
     """
     needed = set(kept)
     # The newest restart has to be remembered, and the latest number carries it.
-    latest = max(records, key=lambda record: record.number, default=None)
-    spare = [record for record in records if record.name not in needed and record is not latest]
+    newest = max(records, key=lambda record: record.number, default=None)
+    spare = [record for record in records if record.name not in needed and record is not newest]
     return sorted(spare, key=lambda record: -record.number)[limit:]
 
 
@@ -193,9 +193,20 @@ def hold_of(text: str) -> Hold | None:
     return Hold(revision, spec) if separator and revision and spec else None
 
 
+def held_off(spec_hash: str, image: str) -> str:
+    """Return the hash of the spec that a hold keeps off; `image` as the spec names it, empty when it names none.
+
+    Unlike the key of a revision it must tell apart two specs that differ in nothing but the image they name: another
+    image is the edit that mostly follows a rollback.
+    """
+    return digest([spec_hash, image]) if image else spec_hash
+
+
 def _held(inputs: Inputs, records: Sequence[Record], text: str) -> Use | Blocked | None:
     hold = hold_of(text)
-    if hold is None or hold.spec_hash != inputs.spec_hash:
+    if hold is None or hold.spec_hash != held_off(
+        inputs.spec_hash, inputs.image if inputs.image_from == "Spec" else ""
+    ):
         return None
     record = next((record for record in records if record.name == hold.revision), None)
     if record is None:
@@ -235,5 +246,6 @@ def restart_note(annotations: Mapping[str, str]) -> str:
     return f"the annotation {RESTART_ANNOTATION} is no time such as 2026-11-29T12:00:00Z and asks for nothing"
 
 
-def _newest_restart(records: Iterable[Record]) -> str:
+def newest_restart(records: Iterable[Record]) -> str:
+    """Return the newest restart that was asked for or made; one that is not later does nothing."""
     return latest(*(text for record in records for text in (record.restarted_at, record.restart_seen)))

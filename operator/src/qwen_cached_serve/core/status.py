@@ -16,7 +16,6 @@ from qwen_cached_serve.core import domain, names
 from qwen_cached_serve.core.children import service_url
 from qwen_cached_serve.core.conditions import Condition, timed
 from qwen_cached_serve.core.events import Event, transitions
-from qwen_cached_serve.core.identity import identity_of, summary_of
 from qwen_cached_serve.core.lifecycle import (
     available,
     capacity_available,
@@ -31,6 +30,7 @@ from qwen_cached_serve.core.observed import CACHE_SERVER, Observation
 from qwen_cached_serve.core.podstate import PodJudgement, judge_pod
 from qwen_cached_serve.core.shown_plan import plan_status
 from qwen_cached_serve.core.view import Subject, View
+from qwen_cached_serve.inpod.identity import summary
 from qwen_cached_serve.inpod.namespaces import namespace_of
 
 MAX_PODS = 20
@@ -167,18 +167,18 @@ def _identities(view: View) -> list[dict[str, Any]]:
     shared = bool(view.subject.resolved and view.subject.resolved.settings.cache.l2)
     groups: dict[str, dict[str, Any]] = {}
     for pod in view.live:
-        if pod.report is None or not identity_of(pod.report):
+        if pod.report is None or not pod.report.identity:
             continue
         entry = groups.setdefault(
-            identity_of(pod.report),
+            pod.report.identity,
             {
-                "identity": identity_of(pod.report),
-                "summary": summary_of(pod.report, ranks),
+                "identity": pod.report.identity,
+                "summary": pod.report.identity_summary or summary(pod.report, ranks),
                 "blockSize": pod.report.block_size,
                 "pods": 0,
             }
             | ({"gpu": pod.report.gpu_name} if pod.report.gpu_name else {})
-            | ({"namespace": namespace_of(identity_of(pod.report))} if shared else {}),
+            | ({"namespace": namespace_of(pod.report.identity)} if shared else {}),
         )
         entry["pods"] += 1
     if not groups:
@@ -195,7 +195,7 @@ def _pod(pod: PodJudgement) -> dict[str, Any]:
         "revision": pod.pod.revision or pod.pod.template_hash,
         "reason": trouble.sentence[:_TEXT_CHARACTERS] if trouble else "",
         "blockSize": pod.block_size,
-        "identity": identity_of(pod.report) if pod.report else "",
+        "identity": pod.report.identity if pod.report else "",
         "gpu": pod.gpu,
     }
     return shown | {name: value for name, value in optional.items() if value}

@@ -23,6 +23,7 @@ from .device import UNKNOWN, architecture
 from .facts import ProbeReport, ServeSettings
 from .fingerprint import content_hash, fingerprint
 from .flag import to_json
+from .message import CompactReport
 from .neutral import CACHE_SERVER, ENGINE, load_neutral
 from .profiles import load_profiles
 from .redact import MASK, redact_arguments
@@ -102,7 +103,7 @@ def identity(found: Mapping[str, str]) -> str:
     return f"v{SCHEMA}-{hashlib.sha256(text.encode('ascii')).hexdigest()[:_DIGEST_CHARACTERS]}"
 
 
-def summary(report: ProbeReport, tensor_parallel_size: int) -> str:
+def summary(report: ProbeReport | CompactReport, tensor_parallel_size: int) -> str:
     """Short form for people, as in `FLASH_ATTN/16 N784 tp1 auto`."""
     backends = "+".join(report.attention_backends) or "?"
     kv = report.kv_cache_dtype or _AUTO
