@@ -1,4 +1,5 @@
-"""A stand-in for the API server: stores what is applied and counts requests. It merges nothing and validates nothing;
+"""A stand-in for the API server: stores what is applied and counts requests. It merges nothing and validates nothing
+but that a ControllerRevision's data never change;
 what a real server does is tested in tests/cluster."""
 
 import copy
@@ -11,6 +12,7 @@ from qwen_cached_serve.kube.port import (
     REPLICA_SETS,
     SERVES,
     Conflict,
+    Invalid,
     NotFound,
     resource_of,
 )
@@ -38,6 +40,9 @@ class FakeApi:
 
     async def apply(self, manifest, *, dry_run=False):
         self._note("apply", manifest["kind"], manifest["metadata"]["name"])
+        live = self.objects.get((manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
+        if live and manifest["kind"] == CONTROLLER_REVISIONS.kind and live["data"] != manifest["data"]:
+            raise Invalid("data: field is immutable", status=422)
         return self.store(manifest)
 
     async def apply_status(self, manifest):

@@ -123,6 +123,23 @@ async def test_roll_takes_up_what_the_operator_renders(release):
     assert bench.api.requests == []
 
 
+async def test_roll_goes_back_with_the_release_also_after_an_edit_that_keeps_the_pods(release):
+    """helm rollback: the former release finds its own revision, although the spec beside it has other replicas now."""
+    bench = await running(rollout={"onOperatorUpgrade": "Roll"})
+    before = bench.template()
+    release(2)
+    await upgraded(bench)
+    bench.edit(rollout={"onOperatorUpgrade": "Roll"}, replicas=3)
+    await bench.look()
+    release(0)
+    await upgraded(bench)
+    assert bench.template()["spec"] == before["spec"]
+    assert bench.api.of(DEPLOYMENTS)["q"]["spec"]["replicas"] == 3
+    assert [record.number for record in bench.revisions()] == [2, 3]
+    await bench.look()
+    assert bench.api.writes() == []
+
+
 @pytest.mark.case("B35")
 async def test_the_operators_other_image_restarts_nobody():
     bench = await running()

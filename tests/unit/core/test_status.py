@@ -353,6 +353,21 @@ def test_an_image_that_is_too_old_needs_a_person(resolved):
     assert [event.reason for event in result.events] == ["StartFailed"]
 
 
+def test_what_a_refusal_of_the_probe_quotes_names_the_cause(resolved):
+    text = error_message("Internal", "ModuleNotFoundError: No module named 'lmcache'", "See the log.")
+    result = judged(resolved(), deployment(available=0), [make_pod(probe=status_of("probe", terminated(1, text)))])
+    assert short(result, "Probed") == ("False", "ProgramMissing")
+
+
+def test_an_old_refusal_does_not_hide_a_newer_end(resolved):
+    refusal = error_message("DeviceMissing", "no GPU", "")
+    failed = make_pod(
+        probe=status_of("probe", terminated(137, reason="OOMKilled"), last=terminated(1, refusal), restarts=1)
+    )
+    result = judged(resolved(), deployment(available=0), [failed])
+    assert short(result, "Probed") == ("False", "OOMKilled")
+
+
 @pytest.mark.parametrize("code", ["DeviceMissing", "ModelNotAvailableOffline", "CheckpointMissing", "Timeout"])
 def test_what_an_appearing_object_heals_is_never_stalled(resolved, code):
     failed = make_pod(probe=status_of("probe", terminated(1, error_message(code, "x", "y"))))

@@ -4,7 +4,8 @@
 together, and keeps the history. Three things it is careful about:
 
 - a stored revision is read again only when this operator renders the pods otherwise than it says (a hash among its
-  labels tells), once per process; comparing and choosing need labels and annotations only;
+  labels tells): once per generation of the resource, and when something is applied; comparing and choosing need labels
+  and annotations only;
 - before a revision is made, the API server is asked for the existing ones: believing a cache that lags would render
   anew, and so restart, what should stay;
 - a revision is stored before its children are applied. A process that ends in between leaves a revision that the next
@@ -142,11 +143,11 @@ class Revisions:
         if isinstance(decision, Blocked):
             return _blocked(fresh, decision, records, snapshot)
         if isinstance(decision, Use):
-            record = decision.record
-            differs = record.content_hash != fresh.content_hash
-            if not (differs and not decision.held and fresh.resolved.on_operator_upgrade == "Roll"):
-                return await self._use(snapshot, fresh, decision, records, notes)
-            decision = Make(record.restarted_at)
+            differs = decision.record.content_hash != fresh.content_hash
+            if differs and not decision.held and fresh.resolved.on_operator_upgrade == "Roll":
+                decision = revision.rolled(decision.record, fresh.content_hash, fresh.inputs, records)
+        if isinstance(decision, Use):
+            return await self._use(snapshot, fresh, decision, records, notes)
         if fresh.resolved.lifecycle == "Paused":
             state = RevisionState(
                 updated=applied(snapshot), history=revision.history(records, applied(snapshot)), notes=notes
@@ -167,12 +168,11 @@ class Revisions:
 
         kept = self._kept.get(_key(snapshot))
         if kept is None or kept.fresh is not fresh or kept.record.name != record.name:
-            content = None if record.content_hash == fresh.content_hash else await self._load(snapshot, record)
+            content = await self._content(snapshot, fresh, record)
             kept = self._keep(snapshot, fresh, record, content, held=use.held)
 
         async def whole() -> Sequence[Manifest]:
-            content = None if record.content_hash == fresh.content_hash else await self._load(snapshot, record)
-            return compose(self._designer.whole(fresh), record, content)
+            return compose(self._designer.whole(fresh), record, await self._content(snapshot, fresh, record))
 
         return Choice(
             desired=kept.composed,
@@ -269,6 +269,10 @@ class Revisions:
         selector = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.OWNER_UID_LABEL}={metadata['uid']}"
         found = await self._port.list_all(CONTROLLER_REVISIONS, metadata["namespace"], selector=selector)
         return [record_of(one) for one in found]
+
+    async def _content(self, snapshot: Snapshot, fresh: Desired, record: Record) -> Content | None:
+        """Read what a revision stores; None when this operator renders the same."""
+        return None if record.content_hash == fresh.content_hash else await self._load(snapshot, record)
 
     async def _load(self, snapshot: Snapshot, record: Record) -> Content:
         live = await self._port.get(CONTROLLER_REVISIONS, snapshot.serve["metadata"]["namespace"], record.name)

@@ -112,6 +112,19 @@ def decide(inputs: Inputs, records: Sequence[Record], annotations: Mapping[str, 
     return Use(found, latest=found.number == max(record.number for record in records))
 
 
+def rolled(used: Record, content_hash: str, inputs: Inputs, records: Sequence[Record]) -> Use | Make:
+    """Choose for `onOperatorUpgrade: Roll`, when this operator renders `used` differently, with this content's hash.
+
+    A release that comes back finds what it stored itself. Making that again would meet its name, and the API server
+    refuses other data under it: the spec that is stored beside the content may have changed in what keeps the pods.
+    """
+    own = [one for one in records if (one.content_hash, one.restarted_at) == (content_hash, used.restarted_at)]
+    found = matching(inputs, own)
+    if found is None:
+        return Make(used.restarted_at)
+    return Use(found, latest=found.number == max(record.number for record in records))
+
+
 def matching(inputs: Inputs, records: Iterable[Record]) -> Record | None:
     """Return the latest revision for this key.
 
