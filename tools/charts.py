@@ -121,9 +121,7 @@ def main() -> int:
         from localkube import build, modules
 
         try:
-            helm = build.find_binaries(["helm"], modules.DEFAULT_VERSION, lambda line: print(line, file=sys.stderr))[
-                "helm"
-            ]
+            helm = build.find_binaries(["helm"], modules.DEFAULT_VERSION, _say)["helm"]
         except LocalKubeError as error:
             raise SystemExit(str(error)) from None
         for archive in package(options.into, helm):

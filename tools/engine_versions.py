@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools import engine_env
+from tools import engine_env, tiers
 from tools.engine_env import IMAGE_PINS, ROOT, Pins
 
 _PINS = ROOT / "tests" / "versions" / "pins"
@@ -41,11 +39,7 @@ def is_made(version: str) -> bool:
 
 def test(versions: Sequence[str]) -> int:
     """Run the versions tier for these releases; pytest's exit status."""
-    report = ROOT / "build" / "reports" / "versions.xml"
-    report.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "tests/versions", "-v", f"--junitxml={report}", "--durations=5"]
-    environ = {**os.environ, "QCS_ENGINE_VERSIONS": " ".join(versions)}
-    return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+    return tiers.pytest("versions", "-v", env={"QCS_ENGINE_VERSIONS": " ".join(versions)})
 
 
 def main() -> int:

@@ -50,6 +50,7 @@ class Lane:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,  # `stop` tells it to end; a terminal's Ctrl-C would tell it twice
             )
         return cls(tuple(stages), log, outcomes, process)
 

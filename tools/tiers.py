@@ -132,15 +132,20 @@ def pytest(tier: str, *options: str, env: dict[str, str] | None = None) -> int:
     report.parent.mkdir(parents=True, exist_ok=True)
     command = [PYTHON, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "--durations=5", *options]
     mark = uuid.uuid4().hex
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(env or {}), strays.MARK: mark})
+    # In a session of its own: a terminal's Ctrl-C would reach it beside ours, and a second one ends its fixtures early.
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **(env or {}), strays.MARK: mark}, start_new_session=True
+    )
     try:
         return process.wait()
     except BaseException:
         # Interrupted: its fixtures may take down what they have started, then the rest goes.
         process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(INTERRUPTED_SECONDS)
-        strays.end(mark)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(INTERRUPTED_SECONDS)
+        finally:
+            strays.end(mark)
         process.wait()
         raise
 

@@ -71,7 +71,11 @@ def ask(release: str, gpus: Sequence[Generation], *, isolated: bool = False) -> 
         command = ["nice", "-n", "19", str(environment.ensure(release)), "-m", "tools.gpu_matrix.worker"]
         subprocess.run(command, input=json.dumps(jobs), text=True, check=True, env=dict(environment.variables(release)))
     except subprocess.CalledProcessError as error:
-        return f"{Path(error.cmd[0]).name} ended with status {error.returncode}"
+        # Of the worker or of an installer; `nice` in front of the worker says nothing.
+        what = "the worker" if "tools.gpu_matrix.worker" in error.cmd else Path(error.cmd[0]).name
+        return f"{what} ended with status {error.returncode}"
+    except RuntimeError as error:
+        return str(error)
     return ""
 
 

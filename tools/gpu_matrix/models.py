@@ -77,7 +77,7 @@ def config_of(model: str) -> dict[str, Any]:
 
 
 def write(model: str, folder: Path) -> Path:
-    """Write the model's folder below `folder` unless it is there; return it."""
+    """Write the model's folder below `folder`; return it."""
     target = folder / model.rsplit("/", 1)[-1]
     target.mkdir(parents=True, exist_ok=True)
     (target / "config.json").write_text(json.dumps(config_of(model), indent=1), encoding="utf-8")

@@ -22,6 +22,17 @@ def test_every_code_of_the_pods_scripts_has_a_class():
     assert CODES - FAILURES.keys() == set()
 
 
+def test_the_pods_document_has_every_code_and_says_which_heal():
+    text = (ROOT / "docs" / "pod.md").read_text()
+    table = text.partition("| code | what to do |")[2].partition("\n\n")[0]
+    told = {
+        code: bool(star)
+        for line in table.splitlines()
+        for code, star in re.findall(r"`([A-Z][A-Za-z0-9]+)`(\*?)", line.split("|")[1] if line.startswith("|") else "")
+    }
+    assert told == {code: FAILURES[code].heals for code in CODES}
+
+
 @pytest.mark.parametrize("entry", FAILURES.values(), ids=lambda entry: entry.code)
 def test_a_class_says_something(entry):
     assert re.fullmatch(r"[A-Z][A-Za-z0-9]+", entry.code)

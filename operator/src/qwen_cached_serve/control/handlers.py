@@ -78,6 +78,8 @@ class Watcher:
             certificate_path=endpoint.certificate_path,
             private_key_path=endpoint.private_key_path,
             proxy_url=endpoint.proxy_url,
+            # As the other client does: HTTPS_PROXY must not count for one half of the requests only.
+            trust_env=True,
             expiration=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=CREDENTIALS_SECONDS),
         )
 

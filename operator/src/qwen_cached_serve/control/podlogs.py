@@ -92,8 +92,10 @@ class PodLogs:
         try:
             text = await self._read(wanted)
         except Forbidden as error:
-            self._forbidden_until = now + FORBIDDEN_SECONDS
             self._asked.discard(wanted.life)
+            if error.status != 403:
+                return  # a token that is being renewed says nothing about permissions
+            self._forbidden_until = now + FORBIDDEN_SECONDS
             log.info("no permission to read logs of pods", error=error.message, effect="causes may stay unknown")
             return
         except Transient as error:

@@ -4,6 +4,9 @@ LMCache's keys do not hold what makes an entry readable, so each identity gets i
 derived here, in the pod: no configuration can make two engines that differ share entries. Options of the adapters were
 read in LMCache 0.5.6 (`lmcache/v1/distributed/l2_adapters`): `fs` and `fs_native` take a directory, `valkey` a key
 prefix, `s3` a bucket only, `resp` neither prefix nor database.
+
+The resource accepts file-system tiers only so far; the rules of the other types stand here beside them, and are held by
+tests, for the day when the resource has their fields.
 """
 
 from __future__ import annotations
