@@ -114,11 +114,11 @@ def vllm_facts(wheel: Wheel) -> dict[str, Any]:
     gdn = wheel.text("vllm/model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py")
     gdn = gdn or wheel.text("vllm/model_executor/layers/mamba/gdn_linear_attn.py")  # until 0.21
     cpu = returned_lists(wheel.text("vllm/v1/attention/backends/cpu_attn.py"), "get_supported_kernel_block_sizes")
-    serve = "".join(sorted(options(arguments)))
+    known = options(arguments)
     mode = re.search(r"MambaCacheMode = Literal\[([^]]*)\]", wheel.text("vllm/config/cache.py"))
     return {
-        "flags": sorted(name for name in options(arguments) if name in _VLLM_FLAGS),
-        "retention_flag": "--prefix-cache-retention-interval" in serve,
+        "flags": sorted(name for name in known if name in _VLLM_FLAGS),
+        "retention_flag": "--prefix-cache-retention-interval" in known,
         "mamba_cache_modes": re.findall(r'"(\w+)"', mode[1]) if mode else [],
         "mamba_cache_mode_unset_by_default": "mamba_cache_mode: MambaCacheMode | None = None" in arguments,
         "flash_attention_exact_blocks": next((sizes for sizes in blocks if len(sizes) > 1), []),

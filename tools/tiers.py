@@ -81,6 +81,10 @@ class Run:
         self.stage(name, lambda: int(wait() < 0))
         return self.outcomes[-1][1] == "passed"
 
+    def not_run(self, *names: str) -> None:
+        """Note tiers whose build has failed: the table names them."""
+        self.outcomes += [(name, "FAILED", 0.0) for name in names]
+
     def skip(self, name: str, why: str) -> None:
         """A tier that this machine cannot run: a failure in CI, a line elsewhere."""
         print(f"\n=== {name}: skipped, {why}", flush=True)
@@ -228,8 +232,13 @@ def run_all(run: Run) -> None:
         running.clear()
         if missing_for_cluster() or run.built("build-cluster", lambda: builds[0].wait(0)):
             start("cluster", "chart")
+        else:
+            run.not_run("cluster")
+            start("chart")
         if missing_for_node() or run.built("build-node", lambda: sum(build.wait() for build in builds)):
             start(*NODE_TIERS)
+        else:
+            run.not_run(*NODE_TIERS)
         run.outcomes += [(o.name, o.result, o.seconds) for o in lanes.finish(running)]
     finally:
         lanes.stop(running)

@@ -83,7 +83,9 @@ for spellings in asked["spellings"]:
     # `serve` parses below the program's own parser, where abbreviations and dashes are handled.
     parser = FlexibleArgumentParser(prog="vllm")
     make_arg_parser(parser.add_subparsers(dest="subparser").add_parser("serve"))
-    answer["spellings"].append([repr(vars(parser.parse_args(["serve", "m", *argv]))) for argv in spellings])
+    # The order of a JSON value's keys is the order they were typed in, and means nothing to the engine.
+    parsed = [vars(parser.parse_args(["serve", "m", *argv])) for argv in spellings]
+    answer["spellings"].append([json.dumps(one, sort_keys=True, default=repr) for one in parsed])
 print("ANSWER" + json.dumps(answer))
 """
 

@@ -112,3 +112,23 @@ def _out_of_memory(words: str) -> Refusal:
 def _device_missing(words: str) -> Refusal:
     hint = "Check spec.engine.accelerator, the node's driver and its device plugin."
     return Refusal("DeviceMissing", words, hint)
+
+
+def prefix_caching_disabled(why: str) -> Refusal:
+    """The refusal of an engine that keeps nothing which could be cached; `why` as it says it."""
+    return Refusal(
+        "PrefixCachingDisabled",
+        f"vLLM turned prefix caching off for this model ({why}), so nothing can be cached",
+        "Remove the argument that turns it off from spec.engine.extraArgs or spec.unsupported.engineArgs, "
+        "or set spec.cache.mode to Disabled.",
+    )
+
+
+def page_padded(amount: str) -> Refusal:
+    """The refusal of a model whose recurrent page is padded by this amount, on a CPU."""
+    return Refusal(
+        "PagePadded",
+        f"a recurrent page of this model is padded by {amount} to the attention page, and on a CPU LMCache shares "
+        "whole pages only",
+        "Use a model whose pages are equal (the example resources name one), or set spec.cache.mode to Disabled.",
+    )

@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from . import vllm_api
-from .classify import check_architecture, refuse_arguments
+from .classify import check_architecture, page_padded, prefix_caching_disabled, refuse_arguments
 from .facts import ProbeReport, ServeSettings
 from .flags import engine_argv, probe_argv
 from .groundwork import Groundwork, prepare
@@ -75,23 +75,12 @@ def _check_prefix_caching(settings: ServeSettings, config: Any) -> None:
     cache = config.cache_config
     if not settings.cache.enabled or (cache.enable_prefix_caching and _mamba_mode(cache) != "none"):
         return
-    raise Refusal(
-        "PrefixCachingDisabled",
-        f"vLLM turned prefix caching off for this model (mamba cache mode {_mamba_mode(cache)!r}), so nothing can be "
-        "cached",
-        "Remove the argument that turns it off from spec.engine.extraArgs or spec.unsupported.engineArgs, "
-        "or set spec.cache.mode to Disabled.",
-    )
+    raise prefix_caching_disabled(f"mamba cache mode {_mamba_mode(cache)!r}")
 
 
 def _check_pages(settings: ServeSettings, report: ProbeReport) -> None:
     if settings.cache.enabled and settings.engine.accelerator == "CPU" and report.page_padding_bytes:
-        raise Refusal(
-            "PagePadded",
-            f"a recurrent page of this model is padded by {report.page_padding_bytes} bytes to the attention page, and "
-            "on a CPU LMCache shares whole pages only",
-            "Use a model whose pages are equal (the example resources name one), or set spec.cache.mode to Disabled.",
-        )
+        raise page_padded(f"{report.page_padding_bytes} bytes")
 
 
 def _check_chunk(settings: ServeSettings, report: ProbeReport, built: vllm_api.Constructed) -> None:

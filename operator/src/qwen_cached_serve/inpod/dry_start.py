@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from .classify import DRY_START_FAILED, check_architecture, classify_words
+from .classify import DRY_START_FAILED, check_architecture, classify_words, page_padded, prefix_caching_disabled
 from .engine_flags import own_arguments, shaping_flags
 from .engine_log import EngineLogFacts, read_engine_log
 from .engine_metrics import METRICS_LIMIT_BYTES, cache_config, engine_block_size
@@ -164,20 +164,9 @@ def _report(work: Groundwork, facts: EngineLogFacts, metrics: dict[str, str], lo
         check_architecture(facts.architecture, work.profiles)
     caching = {"True": True, "False": False}.get(metrics.get("enable_prefix_caching", ""), facts.prefix_caching)
     if settings.cache.enabled and (facts.prefix_caching_disabled or caching is False):
-        raise Refusal(
-            "PrefixCachingDisabled",
-            f"vLLM turned prefix caching off for this model, so nothing can be cached. "
-            f"{facts.prefix_caching_disabled or ''}".rstrip(),
-            "Remove the argument that turns it off from spec.engine.extraArgs or spec.unsupported.engineArgs, "
-            "or set spec.cache.mode to Disabled.",
-        )
+        raise prefix_caching_disabled(facts.prefix_caching_disabled or "it says so")
     if settings.cache.enabled and settings.engine.accelerator == "CPU" and facts.padding_percent:
-        raise Refusal(
-            "PagePadded",
-            f"a recurrent page of this model is padded by {facts.padding_percent}% to the attention page, and on a CPU "
-            "LMCache shares whole pages only",
-            "Use a model whose pages are equal (the example resources name one), or set spec.cache.mode to Disabled.",
-        )
+        raise page_padded(f"{facts.padding_percent}%")
     return ProbeReport(
         block_size=block_size,
         kernel_block_size=0,

@@ -36,9 +36,10 @@ from .flags import cache_server_argv, engine_argv, tokens_per_step
 from .forward import die_with_parent
 from .identity import attach
 from .layout import Layout, write_atomic
-from .message import argv_hash, error_message, termination_message
+from .message import argv_hash, termination_message
 from .programs import engine_python
 from .refusal import Refusal
+from .refusing import refuse
 from .shm import remove_leftovers
 from .stage import Crashed, Terminated, TimeIsUp, error_data, run_stage, stop_raises
 
@@ -73,12 +74,12 @@ def run_probe(layout: Layout) -> int:
             _write_results(layout, report, engine, server)
     except Terminated:
         refusal = Refusal("Terminated", "the probe was told to stop (SIGTERM) before it had ended")
-        return _refuse(layout, refusal)
+        return refuse(layout, "probe", refusal)
     except Refusal as refused:
-        return _refuse(layout, refused)
+        return refuse(layout, "probe", refused)
     except OSError as error:
         hint = "See whether the node's disk is full, and spec.pod.volumes."
-        return _refuse(layout, Refusal("Internal", f"{type(error).__name__}: {error}", hint))
+        return refuse(layout, "probe", Refusal("Internal", f"{type(error).__name__}: {error}", hint))
     layout.write_termination_message(termination_message(report, argv_hash(engine, server)))
     print(f"qcs probe: report {json.dumps(dump(report), sort_keys=True)}", flush=True)
     print(summary(settings, report), flush=True)
@@ -180,12 +181,6 @@ def _explain_crash(crash: Crashed, method: str) -> Refusal:
             "Raise spec.engine.resources.limits.memory; the probe needs about 4 GiB.",
         )
     return Refusal(CONSTRUCT_FAILED if method == CONSTRUCT else "Internal", str(crash), "See the probe's log.")
-
-
-def _refuse(layout: Layout, refusal: Refusal) -> int:
-    print(f"qcs probe: {refusal.code}: {refusal.message} {refusal.hint}".rstrip(), file=sys.stderr, flush=True)
-    layout.write_termination_message(error_message(refusal.code, refusal.message, refusal.hint))
-    return 1
 
 
 def _remove_old_results(layout: Layout) -> None:

@@ -15,10 +15,10 @@ from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
 from .life import begin_life, gate_passed
 from .loopback import NoAnswer, ask
-from .message import error_message
 from .namespaces import prepare
 from .programs import locate
 from .refusal import Refusal
+from .refusing import refuse
 from .registrations import STATUS_LIMIT_BYTES, registered_ids
 from .restarts import LONGEST_WAIT_SECONDS
 from .shm import remove_leftovers
@@ -52,7 +52,7 @@ def start_engine(layout: Layout) -> int:
         known = _known_registrations(settings.ports.cache_server_http) if settings.cache.enabled else []
         program = locate(argv[0])
     except Refusal as refusal:
-        return _refuse(layout, "engine", refusal)
+        return refuse(layout, "engine", refusal)
     return forward.run(
         [program, *argv[1:]],
         quiet(os.environ),
@@ -76,7 +76,7 @@ def start_cache_server(layout: Layout) -> int:
         check_same_gpus(report.gpus, visible_gpus() if report.gpus else None, exclusive=False)
         locate(argv[0])
     except Refusal as refusal:
-        return _refuse(layout, "cache-server", refusal)
+        return refuse(layout, "cache-server", refusal)
     return Supervisor(layout, settings, argv).run()
 
 
@@ -105,9 +105,3 @@ def _known_registrations(port: int) -> list[str]:
                     "See the container cache-server; spec.cache.mode Disabled serves without it.",
                 ) from error
         time.sleep(_ASK_EVERY_SECONDS)
-
-
-def _refuse(layout: Layout, verb: str, refusal: Refusal) -> int:
-    print(f"qcs {verb}: {refusal.code}: {refusal.message} {refusal.hint}".rstrip(), file=sys.stderr, flush=True)
-    layout.write_termination_message(error_message(refusal.code, refusal.message, refusal.hint))
-    return 1
