@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from qwen_cached_serve.control import drift
 from qwen_cached_serve.control.cache import FOREIGN_KEY, Snapshot
 from qwen_cached_serve.core import names
-from qwen_cached_serve.core.children import Meta, Owner
+from qwen_cached_serve.core.children.meta import Meta, Owner
 from qwen_cached_serve.core.records import RESTART_ANNOTATION, Content, Record, annotations_of, labels_of
 from qwen_cached_serve.core.stored import pack
 from qwen_cached_serve.kube.port import CONFIG_MAPS, DEPLOYMENTS, SERVICE_ACCOUNTS, Manifest

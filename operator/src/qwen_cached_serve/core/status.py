@@ -13,7 +13,7 @@ from typing import Any
 
 from qwen_cached_serve.api import quantity
 from qwen_cached_serve.core import domain, names
-from qwen_cached_serve.core.children import service_url
+from qwen_cached_serve.core.children.service import service_url
 from qwen_cached_serve.core.conditions import Condition, timed
 from qwen_cached_serve.core.events import Event, transitions
 from qwen_cached_serve.core.lifecycle import (

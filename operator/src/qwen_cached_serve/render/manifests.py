@@ -16,7 +16,8 @@ import jinja2
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from qwen_cached_serve.core.children import Children, Meta
+from qwen_cached_serve.core.children import Children
+from qwen_cached_serve.core.children.meta import Meta
 from qwen_cached_serve.render.yaml_text import load_one, quote
 
 Manifest = dict[str, Any]

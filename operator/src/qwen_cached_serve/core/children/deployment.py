@@ -1,12 +1,9 @@
-"""Everything the manifests of a resource's children say, computed: the templates only put it in its place.
-
-Objects: an immutable ConfigMap with the pod's scripts and settings (named by its content, so a change is a new object
-and rolls the pods), a ServiceAccount without a token, a Service, a Deployment. The pod is DESIGN §3:
+"""The Deployment and its pod (DESIGN §3):
 
     init probe -> native sidecar cache-server -> engine
 
-Nothing is copied from the resource's own labels or annotations (B51). The user's strings reach the programs through
-`settings.json`; container commands are constants, so no shell, no quoting and no `$(NAME)` can change them (B20).
+The user's strings reach the programs through `settings.json`; container commands are constants, so no shell, no quoting
+and no `$(NAME)` can change them (B20).
 """
 
 from __future__ import annotations
@@ -15,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen_cached_serve.api.v1alpha1 import API_VERSION, KIND
 from qwen_cached_serve.core import names
+from qwen_cached_serve.core.children.meta import Meta, meta_of
 from qwen_cached_serve.core.environment import EnvEntry, cache_server_environment, engine_environment
 from qwen_cached_serve.core.resolve import Resolved
-from qwen_cached_serve.core.volumes import Mount, VolumeEntry, code_volume, file_key, pod_mounts, pod_volumes
-from qwen_cached_serve.inpod import bundle, facts
+from qwen_cached_serve.core.volumes import Mount, VolumeEntry, pod_mounts, pod_volumes
+from qwen_cached_serve.inpod import facts
 
 RUN_AS_USER = 2000
 RUN_AS_GROUP = 0
@@ -41,46 +38,6 @@ _SERVER_START_SECONDS = 300
 assumes."""
 
 GIB = 1024**3
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The resource as its children refer to it; `blockOwnerDeletion` stays unset, it needs a further permission."""
-
-    name: str
-    uid: str
-    api_version: str = API_VERSION
-    kind: str = KIND
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """Metadata of one child."""
-
-    name: str
-    namespace: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    owner: Owner | None
-    """None when the resource has no uid yet (`qcs render` of a file)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigMapChild:
-    """Scripts and settings of the pod."""
-
-    meta: Meta
-    data: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceChild:
-    """What clients talk to."""
-
-    meta: Meta
-    type: str
-    port: int
-    selector: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,58 +95,13 @@ class DeploymentChild:
     """nodeSelector, tolerations and the like, in the API's shape and only where given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Children:
-    """All objects of one resource, in the order in which they are applied."""
-
-    config_map: ConfigMapChild
-    service_account: Meta | None
-    """None when the pods run as an account of the user's."""
-    service: ServiceChild
-    deployment: DeploymentChild
-
-
-def children(resolved: Resolved, scripts: Mapping[str, str]) -> Children:
-    """Compute the children of a resolved resource; `scripts` (`inpod.bundle.files()`) maps paths in the pod to
-    texts.
-    """
-    files = dict(sorted({**scripts, facts.SETTINGS_FILE: facts.dumps(resolved.settings)}.items()))
-    base = names.base_name(resolved.name)
-    config_map = _meta(resolved, names.config_map_name(resolved.name, bundle.content_hash(files)))
-    account = resolved.pod.service_account_name
-    return Children(
-        config_map=ConfigMapChild(config_map, {file_key(path): text for path, text in files.items()}),
-        service_account=None if account else _meta(resolved, base),
-        service=ServiceChild(
-            _meta(resolved, base), resolved.service_type, resolved.service_port, names.selector_labels(resolved.name)
-        ),
-        deployment=_deployment(resolved, account or base, code_volume(config_map.name, tuple(files))),
-    )
-
-
-def service_url(resolved: Resolved) -> str:
-    """Address of the OpenAI-compatible API inside the cluster."""
-    port = "" if resolved.service_port == 80 else f":{resolved.service_port}"
-    return f"http://{names.base_name(resolved.name)}.{resolved.namespace}.svc{port}/v1"
-
-
-def _meta(resolved: Resolved, name: str) -> Meta:
-    return Meta(
-        name=name,
-        namespace=resolved.namespace,
-        labels=names.labels(resolved.name, resolved.uid),
-        annotations={names.NAME_ANNOTATION: resolved.name},
-        owner=Owner(resolved.name, resolved.uid) if resolved.uid else None,
-    )
-
-
-def _deployment(resolved: Resolved, account: str, code: VolumeEntry) -> DeploymentChild:
-    base = names.base_name(resolved.name)
+def deployment(resolved: Resolved, account: str, code: VolumeEntry) -> DeploymentChild:
+    """Compute the Deployment; its pods run as `account` and mount `code`."""
     pod = resolved.pod
     own_labels = names.labels(resolved.name, resolved.uid)
     engine, server = _engine(resolved, "engine"), _cache_server(resolved)
     return DeploymentChild(
-        meta=_meta(resolved, base),
+        meta=meta_of(resolved),
         replicas=resolved.wanted_replicas,
         strategy=_strategy(resolved),
         progress_deadline=(

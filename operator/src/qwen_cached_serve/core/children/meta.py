@@ -1,0 +1,43 @@
+"""Metadata of the children. Nothing is copied from the resource's own labels or annotations (B51)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qwen_cached_serve.api.v1alpha1 import API_VERSION, KIND
+from qwen_cached_serve.core import names
+from qwen_cached_serve.core.resolve import Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The resource as its children refer to it; `blockOwnerDeletion` stays unset, it needs a further permission."""
+
+    name: str
+    uid: str
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Metadata of one child."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: Owner | None
+    """None when the resource has no uid yet (`qcs render` of a file)."""
+
+
+def meta_of(resolved: Resolved, name: str = "") -> Meta:
+    """Return a child's metadata; without a name it has the resource's own base name."""
+    return Meta(
+        name=name or names.base_name(resolved.name),
+        namespace=resolved.namespace,
+        labels=names.labels(resolved.name, resolved.uid),
+        annotations={names.NAME_ANNOTATION: resolved.name},
+        owner=Owner(resolved.name, resolved.uid) if resolved.uid else None,
+    )
