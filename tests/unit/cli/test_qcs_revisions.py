@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from qwen_cached_serve.api.validate import parse
-from qwen_cached_serve.cli import diffing, history, rollback
+from qwen_cached_serve.cli import diff_output, diffing, history, rollback
 from qwen_cached_serve.cli.errors import CliError
 from qwen_cached_serve.cli.history import Stored
 from qwen_cached_serve.core.defaults import OperatorDefaults
@@ -129,7 +129,7 @@ def test_a_former_revision_would_be_used_again():
     old = resource(cache={"l1": {"size": "1Gi"}})
     found = answer(resource(), old, stored([now, former], blockSize={"probed": 784}))
     assert (found.restarts, found.reused, found.probed) == (True, former, 784)
-    assert "revision  1 (q36-1) is used again, as it was" in "\n".join(diffing.as_text(found))
+    assert "revision  1 (q36-1) is used again, as it was" in "\n".join(diff_output.as_text(found))
 
 
 def cluster(records, used=None, annotations=None, running=None, spec=None, **status):
@@ -257,3 +257,9 @@ def test_history_is_a_table():
     assert lines[1].endswith("in use, restart")
     assert lines[2].endswith("adopted")
     assert [entry["revision"] for entry in history.as_json(stored([two, one]))] == [2, 1]
+
+
+def test_an_item_of_a_list_is_told_by_itself():
+    old = resource(engine={"extraArgs": ["--seed", "1", "--enforce-eager"]})
+    found = answer(resource(engine={"extraArgs": ["--seed", "2", "--enforce-eager"]}), old)
+    assert found.why == ("spec.engine.extraArgs[1]: 1 → 2",)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qwen_cached_serve.api.v1alpha1 import GROUP, KIND
-from qwen_cached_serve.api.validate import find_problems, parse
+from qwen_cached_serve.api.validate import parse
 from qwen_cached_serve.cli.documents import Document, read_documents
 from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.core.budget import BudgetError
+from qwen_cached_serve.cli.refusals import REFUSALS, reasons
 from qwen_cached_serve.core.defaults import OperatorDefaults
-from qwen_cached_serve.core.resolve import ResolveError, resolve
+from qwen_cached_serve.core.resolve import resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,9 @@ def check_files(files: list[str]) -> list[Checked]:
 
 
 def _problems(document: Document) -> tuple[str, ...]:
-    found = find_problems(document.data)
-    if found:
-        return tuple(str(problem) for problem in found)
     try:
+        # What the API server cannot know, resolving tells: the operator answers that with SpecAccepted=False.
         resolve(parse(document.data), OperatorDefaults())
-    except (ResolveError, BudgetError) as error:
-        # The API server cannot know this; the operator answers with SpecAccepted=False.
-        return (str(error),)
+    except REFUSALS as error:
+        return reasons(error)
     return ()

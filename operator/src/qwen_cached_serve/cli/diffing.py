@@ -2,7 +2,7 @@
 
 Restarts and their reasons, N before and after, whether cache entries stay readable, and who answers meanwhile. With a
 cluster the file is compared with the resource that is there; with `--against` two files are compared and nothing is
-asked.
+asked. `diff_output` prints it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qwen_cached_serve.api.validate import InvalidResource, parse
+from qwen_cached_serve.api.validate import parse
 from qwen_cached_serve.cli.documents import read_resources
 from qwen_cached_serve.cli.errors import CliError
 from qwen_cached_serve.cli.history import Stored, fetch
+from qwen_cached_serve.cli.refusals import told_as_errors
 from qwen_cached_serve.core import changes, revision
-from qwen_cached_serve.core.budget import BudgetError
 from qwen_cached_serve.core.children import children
 from qwen_cached_serve.core.compatibility import compare
 from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.difference import differences
 from qwen_cached_serve.core.inputs import canonical, spec_hash
 from qwen_cached_serve.core.plan import Plan, plan_resource
 from qwen_cached_serve.core.predicted_identity import of_resource
 from qwen_cached_serve.core.records import Content, Record
-from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
+from qwen_cached_serve.core.resolve import Resolved, resolve
 from qwen_cached_serve.core.revision import Inputs
 from qwen_cached_serve.inpod import bundle
 from qwen_cached_serve.kube.connection import Origin
@@ -34,6 +35,8 @@ from qwen_cached_serve.render.manifests import RenderError, render_children
 
 EXPLICIT = ("replicas", "lifecycle", "service", "rollout")
 """Parts of a spec that keep the pods and are worth a line when they change."""
+_ABSENT = "default"
+"""What a field that is not there has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +157,10 @@ def _like(old: Manifest, new: Manifest) -> Manifest:
 
 def _side(resource: Manifest, defaults: OperatorDefaults) -> Side:
     name = (resource.get("metadata") or {}).get("name")
-    try:
+    with told_as_errors(str(name), RenderError):
         parsed = parse(resource)
         resolved = resolve(parsed, defaults)
         whole = {one["kind"]: one for one in render_children(children(resolved, bundle.files()))}
-    except InvalidResource as error:
-        raise CliError("\n".join(f"{name}: {problem}" for problem in error.problems)) from error
-    except (ResolveError, BudgetError, RenderError) as error:
-        raise CliError(f"{name}: {error}") from error
     return Side(
         shape=canonical(parsed.spec),
         spec_hash=spec_hash(parsed.spec),
@@ -192,7 +191,7 @@ def _judge(before: Side, after: Side, stored: Stored | None, annotations: Mappin
     decision = revision.decide(inputs, stored.records, annotations) if stored else revision.Make()
     if isinstance(decision, revision.Blocked):
         return Verdict(False, (decision.message,))
-    fields = [f"spec.{line}" for line in _fields(before.shape, after.shape, "")]
+    fields = list(differences(before.shape, after.shape, "spec", absent=_ABSENT))
     outdated = stored is not None and stored.condition("RevisionCurrent").get("reason") == "OperatorChanged"
     reused = None
     if isinstance(decision, revision.Use):
@@ -217,27 +216,9 @@ def _judge(before: Side, after: Side, stored: Stored | None, annotations: Mappin
     return Verdict(True, tuple(fields), reused)
 
 
-def _fields(old: Any, new: Any, path: str) -> Iterator[str]:
-    if old == new:
-        return
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _fields(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-        return
-    yield f"{path}: {_short(old)} → {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "default"
-    if isinstance(value, Mapping | list):
-        return "{…}" if isinstance(value, Mapping) else f"{len(value)} items"
-    return str(value)
-
-
 def _other(old: Manifest, new: Manifest) -> Iterator[str]:
     for name in EXPLICIT:
-        yield from (f"spec.{line}" for line in _fields(old["spec"].get(name), new["spec"].get(name), name))
+        yield from differences(old["spec"].get(name), new["spec"].get(name), f"spec.{name}", absent=_ABSENT)
 
 
 def _warm(before: Side, after: Side, *, restarts: bool) -> tuple[bool | None, str]:
@@ -280,32 +261,3 @@ def _outage(before: Side, after: Side, *, restarts: bool) -> str:
         f"none expected: at most {rolling['maxUnavailable']} of {wanted} pods are away at a time, "
         f"{rolling['maxSurge']} above that number start beside them"
     )
-
-
-def as_json(found: Difference) -> dict[str, Any]:
-    """Return the answer as JSON data."""
-    return {
-        "name": found.name,
-        "restarts": found.restarts,
-        "why": list(found.why),
-        "otherChanges": list(found.other),
-        "revisionUsedAgain": found.reused.number if found.reused else None,
-        "blockSize": {"old": found.block_size[0], "new": found.block_size[1], "probed": found.probed},
-        "cacheStaysReadable": found.warm,
-        "cache": found.warm_words,
-        "outage": found.outage,
-    }
-
-
-def as_text(found: Difference) -> Iterator[str]:
-    """Return the answer as lines for people."""
-    yield f"{found.name}: {'restarts its pods' if found.restarts else 'restarts nothing'}"
-    yield from (f"  {'because' if found.restarts else 'since  '}   {line}" for line in found.why)
-    yield from (f"  also      {line}" for line in found.other)
-    if found.reused:
-        yield f"  revision  {found.reused.number} ({found.reused.name}) is used again, as it was"
-    old, new = (size or "unknown" for size in found.block_size)
-    seen = f"; probed now: {found.probed}" if found.probed else ""
-    yield f"  N         {old} → {new} (predicted{seen})" if old != new else f"  N         {old} (predicted{seen})"
-    yield f"  cache     {found.warm_words}"
-    yield f"  outage    {found.outage}"

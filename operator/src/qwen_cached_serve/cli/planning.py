@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from qwen_cached_serve.api.v1alpha1 import API_VERSION, KIND
-from qwen_cached_serve.api.validate import InvalidResource, parse
+from qwen_cached_serve.api.validate import parse
 from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.core.accelerators import UnknownGpuError, capability_of, typical_gpu
-from qwen_cached_serve.core.budget import BudgetError
+from qwen_cached_serve.cli.refusals import told_as_errors
+from qwen_cached_serve.core.accelerators import capability_of, typical_gpu
 from qwen_cached_serve.core.catalogue import known_models, lookup, refusal
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.geometry import Geometry, GeometryError, geometry_from_config
 from qwen_cached_serve.core.plan import Environment, Plan, plan_resource
-from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
+from qwen_cached_serve.core.resolve import Resolved, resolve
 from qwen_cached_serve.inpod.profiles import load_profiles, parse_version
 
 
@@ -181,13 +181,9 @@ def _plan(document: Any, options: Options, defaults: OperatorDefaults, geometry:
         if version is not None and parse_version(version) is None:
             advised = load_profiles().advised_pair
             raise CliError(f"{flag} {version}: not a release number; write it as in {advised}")
-    try:
+    with told_as_errors():
         capability = capability_of(options.gpu) if options.gpu else None
         resolved = resolve(parse(document), defaults)
-    except InvalidResource as error:
-        raise CliError("\n".join(str(problem) for problem in error.problems)) from error
-    except (ResolveError, BudgetError, UnknownGpuError) as error:
-        raise CliError(str(error)) from error
     gpu = typical_gpu(options.gpu) if options.gpu else None
     environment = Environment(options.vllm, options.lmcache, capability, gpu=gpu)
     return Planned(resolved.name, resolved, plan_resource(resolved, environment, geometry))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from qwen_cached_serve.api.validate import InvalidResource, parse
+from qwen_cached_serve.api.validate import parse
 from qwen_cached_serve.cli.documents import Document, read_resources
-from qwen_cached_serve.cli.errors import CliError
-from qwen_cached_serve.core.budget import BudgetError
+from qwen_cached_serve.cli.refusals import told_as_errors
 from qwen_cached_serve.core.children import children
 from qwen_cached_serve.core.defaults import OperatorDefaults
-from qwen_cached_serve.core.resolve import ResolveError, resolve
+from qwen_cached_serve.core.resolve import resolve
 from qwen_cached_serve.inpod import bundle
 from qwen_cached_serve.render.manifests import Manifest, RenderError, render_children
 from qwen_cached_serve.render.yaml_text import dump_all
@@ -31,9 +30,5 @@ def _render(document: Document, namespace: str | None, defaults: OperatorDefault
     metadata = document.data.get("metadata")
     if namespace and isinstance(metadata, dict) and not metadata.get("namespace"):
         metadata["namespace"] = namespace
-    try:
+    with told_as_errors(document.label, RenderError):
         return render_children(children(resolve(parse(document.data), defaults), bundle.files()))
-    except InvalidResource as error:
-        raise CliError("\n".join(f"{document.label}: {problem}" for problem in error.problems)) from error
-    except (ResolveError, BudgetError, RenderError) as error:
-        raise CliError(f"{document.label}: {error}") from error

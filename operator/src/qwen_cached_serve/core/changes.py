@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from qwen_cached_serve.core.difference import differences
 from qwen_cached_serve.core.records import Content
 from qwen_cached_serve.core.volumes import CODE, file_key
 from qwen_cached_serve.inpod.facts import SETTINGS_FILE
@@ -17,7 +18,7 @@ _SHOWN = 8
 def changes(old: Content, new: Content) -> list[str]:
     """Name what `new` changes; empty when the pods would be the same."""
     found = list(_files(old.config_map.get("data") or {}, new.config_map.get("data") or {}))
-    found += _walk(_without_code(old.template), _without_code(new.template), "")
+    found += differences(_without_code(old.template), _without_code(new.template))
     return found
 
 
@@ -42,28 +43,3 @@ def _without_code(template: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = dict(template.get("spec") or {})
     spec["volumes"] = [volume for volume in spec.get("volumes") or [] if volume.get("name") != CODE]
     return {**template, "spec": spec}
-
-
-def _walk(old: Any, new: Any, path: str) -> Iterator[str]:
-    if old == new:
-        return
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _walk(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-        return
-    if isinstance(old, list) and isinstance(new, list) and _named(old) and _named(new):
-        before, after = ({item["name"]: item for item in items} for items in (old, new))
-        for name in dict.fromkeys([*before, *after]):
-            yield from _walk(before.get(name), after.get(name), f"{path}[{name}]")
-        if list(before) != list(after) and set(before) == set(after):
-            yield f"{path} (order)"
-        return
-    if isinstance(old, str | int) and isinstance(new, str | int) and len(f"{old}{new}") <= 160:
-        yield f"{path}: {old} → {new}"
-    else:
-        yield f"{path} ({'added' if old is None else 'removed' if new is None else 'changed'})"
-
-
-def _named(items: list[Any]) -> bool:
-    names = [item.get("name") for item in items if isinstance(item, Mapping)]
-    return len(names) == len(items) == len(set(names)) and None not in names

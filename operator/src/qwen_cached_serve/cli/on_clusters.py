@@ -1,0 +1,103 @@
+"""Commands about what runs in a cluster.
+
+Options here, work in the modules beside, each imported only by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from qwen_cached_serve.cli.errors import CliError
+from qwen_cached_serve.cli.options import (
+    Context,
+    Kubeconfig,
+    Namespace,
+    Output,
+    OutputOption,
+    print_json,
+    print_lines,
+)
+
+app = typer.Typer()
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="one resource; all of the namespace when not given")] = None,
+    namespace: Namespace = "default",
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="resources of all namespaces")] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show how resources are doing (reads the cluster)."""
+    from qwen_cached_serve.cli import statuses
+    from qwen_cached_serve.kube.connection import Origin
+
+    if name and all_namespaces:
+        raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
+    resources = statuses.fetch(Origin(kubeconfig, context), None if all_namespaces else namespace, name)
+    if output is Output.JSON:
+        print_json(resources)
+    elif name:
+        print_lines(statuses.detail(resources[0]))
+    elif resources:
+        print_lines(statuses.table(resources))
+    else:
+        where = "any namespace" if all_namespaces else f"namespace {namespace}"
+        print(f"no QwenCachedServe in {where}", file=sys.stderr)
+
+
+@app.command()
+def history(
+    name: Annotated[str, typer.Argument(help="the resource")],
+    namespace: Namespace = "default",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the stored revisions of a resource, newest first (reads the cluster)."""
+    from qwen_cached_serve.cli import history as revisions
+    from qwen_cached_serve.kube.connection import Origin
+
+    stored = revisions.fetch(Origin(kubeconfig, context), namespace, name)
+    if output is Output.JSON:
+        print_json(revisions.as_json(stored), always_list=True)
+    else:
+        print_lines(revisions.table(stored))
+
+
+@app.command()
+def rollback(
+    name: Annotated[str, typer.Argument(help="the resource")],
+    to: Annotated[
+        int | None, typer.Option(help="number of a revision (qcs history); the one before when not given")
+    ] = None,
+    namespace: Namespace = "default",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Hold a resource's pods at a former revision until its spec changes (writes an annotation)."""
+    from qwen_cached_serve.cli import rollback as rolling
+    from qwen_cached_serve.kube.connection import Origin
+
+    print(rolling.roll_back(Origin(kubeconfig, context), namespace, name, to))
+
+
+@app.command()
+def restart(
+    name: Annotated[str, typer.Argument(help="the resource")],
+    namespace: Namespace = "default",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Replace a resource's pods, as its rollout settings say (writes an annotation)."""
+    import datetime as dt
+
+    from qwen_cached_serve.cli import restart as restarting
+    from qwen_cached_serve.kube.connection import Origin
+
+    print(restarting.restart(Origin(kubeconfig, context), namespace, name, dt.datetime.now(dt.UTC)))
