@@ -117,7 +117,8 @@ def test_columns_read_fields_that_exist():
     version = build_crd()["spec"]["versions"][0]
     names = [column["name"] for column in version["additionalPrinterColumns"]]
     assert (
-        " ".join(names).upper() == "READY REASON AVAILABLE DESIRED UPDATED N CACHE AGE MODEL REVISION IDENTITY GPU URL"
+        " ".join(names).upper() == "READY REASON AVAILABLE DESIRED UPDATED N CACHE AGE MODEL REVISION ROLL "
+        "IDENTITY GPU URL"
     )
     for column in version["additionalPrinterColumns"]:
         path = column["jsonPath"].lstrip(".")

@@ -10,9 +10,9 @@ from qwen_cached_serve.core.refusals import (
     diagnose_pod_creation,
     diagnose_pod_failure,
     diagnose_termination,
-    diagnose_unschedulable,
     diagnose_waiting,
 )
+from qwen_cached_serve.core.room import diagnose_gates, diagnose_unschedulable
 from qwen_cached_serve.inpod.message import error_message
 
 WRAPPER = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
@@ -80,6 +80,23 @@ def test_other_reasons_to_wait(reason, words, code):
 )
 def test_other_reasons_for_no_node(words, code):
     assert diagnose_unschedulable(words).code == code
+
+
+@pytest.mark.parametrize(
+    ("gates", "words"),
+    [
+        (["kueue.x-k8s.io/admission"], "Kueue holds the pod back (scheduling gate kueue.x-k8s.io/admission)."),
+        (
+            ["kueue.x-k8s.io/topology", "kueue.x-k8s.io/admission"],
+            "Kueue holds the pod back (scheduling gate kueue.x-k8s.io/admission, kueue.x-k8s.io/topology).",
+        ),
+        (["example.com/quota"], "A queueing system holds the pod back (scheduling gate example.com/quota)."),
+        ([], "A queueing system holds the pod back."),
+    ],
+)
+def test_a_gate_names_its_queueing_system(gates, words):
+    found = diagnose_gates(gates)
+    assert (found.code, found.message, found.needs_a_person) == ("SchedulingGated", words, False)
 
 
 def test_a_kill_without_a_reason_is_told_by_its_exit_code():

@@ -458,12 +458,35 @@ def test_no_capacity_alarm_while_own_pods_still_hold_the_gpu(resolved):
     assert result.events == ()
 
 
-def test_a_scheduling_gate_is_no_lack_of_capacity(resolved):
-    gated = make_pod(node="", conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}])
-    assert short(judged(resolved(), deployment(available=0), [gated]), "CapacityAvailable") == (
-        "Unknown",
-        "SchedulingGated",
+def unplaced(reason, message="", **pod):
+    made = make_pod(
+        node="", conditions=[{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]
     )
+    made["spec"] |= pod.pop("spec", {})
+    made["status"] |= pod
+    return made
+
+
+def test_a_scheduling_gate_is_no_lack_of_capacity(resolved):
+    gated = unplaced("SchedulingGated", spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
+    going = serving_pod(resolved(), "q36-old", deleting=True, template="old")
+    for pods in ([gated], [gated, going]):
+        result = judged(resolved(), deployment(available=0), pods)
+        assert short(result, "CapacityAvailable") == ("Unknown", "SchedulingGated")
+        assert "Kueue" in condition(result, "CapacityAvailable")["message"]
+        assert short(result, "Ready") == ("False", "SchedulingGated")
+        assert short(result, "Stalled")[0] == "False"
+        assert result.events == ()
+
+
+def test_a_nominated_node_is_a_scale_up_and_no_lack_of_capacity(resolved):
+    pod = unplaced("Unschedulable", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", nominatedNodeName="g9")
+    result = judged(resolved(), deployment(available=0), [pod])
+    assert short(result, "CapacityAvailable") == ("Unknown", "ScaleUpInProgress")
+    assert "g9" in condition(result, "CapacityAvailable")["message"]
+    assert result.events == ()
+    going = serving_pod(resolved(), "q36-old", deleting=True, template="old")
+    assert short(judged(resolved(), deployment(available=0), [pod, going]), "CapacityAvailable")[1] == "Terminating"
 
 
 @pytest.mark.case("B44")
@@ -837,13 +860,86 @@ def test_a_roll_is_told_at_its_beginning_and_end(resolved):
     sets = [replica_set(), newer]
     rolling = judged(made, dep, [make_pod(template="9f")], sets=sets, previous=first.status, revision=now)
     assert [event.reason for event in rolling.events] == ["RollStarted"]
+    assert rolling.events[0].message == "Rolling out revision q36-2 in place of q36-1."
+    assert "roll" not in first.status
+    assert rolling.status["roll"] == {"from": "q36-1", "to": "q36-2", "updated": 0, "total": 1, "reason": "Preparing"}
     assert rolling.status["revision"] == {"updated": "q36-2", "current": "q36-1", "history": ["q36-1"]}
     dep = deployment(generation=2, observed=2)
     dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
     pods = [serving_pod(made, template="9f")]
     done = judged(made, dep, pods, sets=sets, previous=rolling.status, revision=now)
     assert [event.reason for event in done.events] == ["RollCompleted"]
+    assert "roll" not in done.status
     assert done.status["revision"] == {"updated": "q36-2", "current": "q36-2", "history": ["q36-1"]}
+
+
+def rolling_pods(made, *, gone=False, new=None):
+    """One of two pods of the former revision still serves or is gone; the other is of the new one."""
+    old = serving_pod(made, "q36-old", deleting=gone)
+    return [old, new or make_pod("q36-new", template="9f")]
+
+
+@pytest.mark.parametrize(
+    ("gone", "new", "reason"),
+    [
+        (False, make_pod("q36-new", template="9f", node=""), "WaitingForNode"),
+        (False, unplaced("Unschedulable", "1 Insufficient nvidia.com/gpu."), "WaitingForGPU"),
+        (True, unplaced("Unschedulable", "1 Insufficient nvidia.com/gpu."), "Terminating"),
+        (False, unplaced("SchedulingGated"), "SchedulingGated"),
+        (False, unplaced("Unschedulable", "none", nominatedNodeName="g9"), "ScaleUpInProgress"),
+        (False, make_pod("q36-new", template="9f", probe=status_of("probe", RUNNING)), "Probing"),
+    ],
+)
+def test_a_roll_says_what_it_waits_for(resolved, gone, new, reason):
+    made = resolved({"replicas": 2})
+    before = {"revision": {"updated": "q36-1", "current": "q36-1"}}
+    newer = {
+        "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2"}, "labels": {"pod-template-hash": "9f"}}
+    }
+    dep = deployment(wanted=2, replicas=2, updated=1, available=1, generation=2, observed=2)
+    dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
+    new = {**new, "metadata": {**new["metadata"], "labels": {"pod-template-hash": "9f"}}}
+    now = RevisionState(updated="q36-2", history=("q36-1",))
+    result = judged(
+        made, dep, rolling_pods(made, gone=gone, new=new), sets=[replica_set(), newer], previous=before, revision=now
+    )
+    assert result.status["roll"] == {"from": "q36-1", "to": "q36-2", "updated": 1, "total": 2, "reason": reason}
+    again = judged(
+        made,
+        dep,
+        rolling_pods(made, gone=gone, new=new),
+        sets=[replica_set(), newer],
+        previous=result.status,
+        revision=now,
+    )
+    assert again.status["roll"] == result.status["roll"]
+    assert again.events == ()
+
+
+def test_a_first_start_a_lost_pod_and_a_scale_are_no_rolls(resolved):
+    made = resolved()
+    assert "roll" not in judged(made, deployment(available=0), [make_pod()]).status
+    first = judged(made, deployment(), [serving_pod(made)])
+    lost = judged(made, deployment(available=0), [make_pod()], previous=first.status)
+    assert "roll" not in lost.status
+    back = judged(made, deployment(), [serving_pod(made)], previous=lost.status)
+    assert [event.reason for event in back.events] == []
+
+
+def test_a_second_revision_before_the_first_was_complete_is_a_roll_from_nothing(resolved):
+    made = resolved()
+    now = RevisionState(updated="q36-2", history=("q36-1",))
+    result = judged(made, deployment(updated=0, available=0, observed=0), revision=now)
+    assert result.status["roll"] == {"to": "q36-2", "updated": 0, "total": 1, "reason": "RollInProgress"}
+    assert [event.message for event in result.events] == ["Rolling out revision q36-2."]
+
+
+def test_an_invalid_edit_does_not_hide_the_roll_that_goes_on(resolved):
+    made = resolved({"replicas": 2})
+    before = {"revision": {"updated": "q36-2", "current": "q36-1"}}
+    dep = deployment(wanted=2, replicas=2, updated=1, available=1)
+    result = judged(made, dep, [serving_pod(made), make_pod("q36-new")], previous=before, problems=("spec.x: no",))
+    assert result.status["roll"] == {"from": "q36-1", "to": "q36-2", "updated": 1, "total": 2, "reason": "Preparing"}
 
 
 def test_another_revision_of_the_same_pods_is_no_roll(resolved):

@@ -47,6 +47,7 @@ _COLUMNS: tuple[tuple[str, str, str, str, int], ...] = (
     ("Age", "date", ".metadata.creationTimestamp", "Time since the resource was created", 0),
     ("Model", "string", ".spec.model.name", "Served checkpoint", 1),
     ("Revision", "string", ".status.revision.current", "Revision that is rolled out", 1),
+    ("Roll", "string", ".status.roll.reason", "What the roll that goes on waits for", 1),
     (
         "Identity",
         "string",

@@ -57,6 +57,12 @@ def detail(resource: Manifest) -> Iterator[str]:
     if plan:
         figures = (("chunk size", "chunkSize"), ("tokens per step", "maxNumBatchedTokens"))
         yield "plan: " + ", ".join(f"{words} {plan[key]}" for words, key in figures if key in plan)
+    if roll := status.get("roll"):
+        former = f"from {roll['from']} " if roll.get("from") else ""
+        yield (
+            f"roll: {former}to {roll.get('to')}, {roll.get('updated', 0)} of {roll.get('total')} pods, "
+            f"{roll.get('reason')}"
+        )
     for kind in _SHOWN_CONDITIONS:
         condition = _condition(resource, kind)
         if condition:

@@ -31,12 +31,7 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Ev
     probed, formerly = _probed(after), _probed(before)
     if probed and probed != formerly:
         events.append(Event("Normal", "Probed", state_of(new, "Probed").get("message", "")))
-    started = _updated(after)
-    rolling = state_of(new, "Ready").get("status") != "True" and state_of(new, "Reconciling").get("status") == "True"
-    if started and _updated(before) and started != _updated(before) and rolling:
-        events.append(Event("Normal", "RollStarted", f"Rolling out revision {started}."))
-    if (condition := turned("Ready", "True")) and condition.get("reason") == "Serving":
-        events.append(Event("Normal", "RollCompleted", condition["message"]))
+    events += _roll(before, after)
     if condition := turned("Stalled", "True") or _rolled_back(old, new):
         events.append(Event("Warning", _stalled_reason(condition["reason"], after), condition["message"]))
     if condition := turned("CapacityAvailable", "False"):
@@ -44,6 +39,20 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Ev
     if condition := turned("CacheCompatible", "False"):
         events.append(Event("Warning", "CompatibilityChanged", condition["message"]))
     return (*events, *_cache(old, new))
+
+
+def _roll(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Event]:
+    """Tell the beginning and the end of a roll, and of the first start."""
+    then, now = before.get("roll") or {}, after.get("roll") or {}
+    held = state_of(after.get("conditions") or (), "Stalled").get("reason") in ("RolledBack", *_BLOCKED)
+    if now and now.get("to") != then.get("to") and not held:
+        instead = f" in place of {now['from']}" if now.get("from") else ""
+        return [Event("Normal", "RollStarted", f"Rolling out revision {now['to']}{instead}.")]
+    done, former = _current(after), _current(before)
+    pods = after.get("availableReplicas")
+    if done and done != former and not now and pods and (then or not former):
+        return [Event("Normal", "RollCompleted", f"Revision {done} is rolled out: {pods} pods serve it.")]
+    return []
 
 
 def _rolled_back(old: Any, new: Any) -> Mapping[str, Any] | None:
@@ -61,12 +70,12 @@ def _stalled_reason(reason: str, status: Mapping[str, Any]) -> str:
     return "RollHeld" if revision.get("current") not in (None, revision.get("updated")) else "StartFailed"
 
 
+_BLOCKED = ("NewerFormat", "HoldUnknown", "RevisionUnreadable")
+"""Reasons for which the operator changes nothing (`core.revision.Blocked`)."""
 _STALLED_REASONS = {
     "InvalidSpec": "SpecRejected",
     "RolledBack": "RolledBack",
-    "NewerFormat": "RollHeld",
-    "HoldUnknown": "RollHeld",
-    "RevisionUnreadable": "RollHeld",
+    **dict.fromkeys(_BLOCKED, "RollHeld"),
 }
 
 
@@ -85,5 +94,5 @@ def _probed(status: Mapping[str, Any]) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _updated(status: Mapping[str, Any]) -> str:
-    return str((status.get("revision") or {}).get("updated") or "")
+def _current(status: Mapping[str, Any]) -> str:
+    return str((status.get("revision") or {}).get("current") or "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from qwen_cached_serve.core.conditions import Condition
 from qwen_cached_serve.core.podstate import Phase
 from qwen_cached_serve.core.refusals import shorten
+from qwen_cached_serve.core.room import GATED, NOMINATED
 from qwen_cached_serve.core.view import View
 
 _ON_THE_WAY = {
@@ -76,7 +77,7 @@ def _state(view: View) -> tuple[str, str]:
         return _without_pods(view)
     if view.rolled_out:
         return "Serving", f"{deployment.available} of {deployment.wanted} pods serve the current revision."
-    return _on_the_way(view)
+    return on_the_way(view)
 
 
 def _held_back(view: View) -> tuple[str, str] | None:
@@ -98,12 +99,13 @@ def _without_pods(view: View) -> tuple[str, str]:
     return "ScaledToZero", "spec.replicas is 0."
 
 
-def _on_the_way(view: View) -> tuple[str, str]:
+def on_the_way(view: View) -> tuple[str, str]:
+    """Name what an unfinished roll or start waits for: the lasting problem, else the slowest pod's state."""
     if problem := view.problem:
         return problem.code, problem.sentence
     phases = [pod.phase for pod in view.current]
-    if view.terminating and set(phases) <= {Phase.SERVING}:
-        return "Terminating", "Former pods are stopping."
+    if view.terminating and set(phases) <= {Phase.SERVING, Phase.WAITING}:
+        return "Terminating", "Former pods are stopping; what they hold is free after that."
     if not phases:
         return "RollInProgress", "Pods are being created."
     order = list(Phase)
@@ -157,13 +159,16 @@ def available(view: View) -> Condition:
 def capacity_available(view: View) -> Condition:
     """Has every pod found a node, and may it be made?"""
     kind = "CapacityAvailable"
-    if any(pod.pod.gated for pod in view.current):
-        return Condition(kind, "Unknown", "SchedulingGated", "A queueing system holds pods back (scheduling gates).")
+    for pod in view.current:
+        if pod.diagnosis and pod.diagnosis.code == GATED:
+            return Condition(kind, "Unknown", GATED, pod.diagnosis.sentence)
     if view.terminating:
         return Condition(kind, "Unknown", "Terminating", "Own pods are stopping; what they hold is free after that.")
     problem = view.problem
     if problem and (problem.code.startswith("WaitingFor") or problem.code == "QuotaExceeded"):
         return Condition(kind, "False", problem.code, problem.sentence)
+    if problem and problem.code == NOMINATED:
+        return Condition(kind, "Unknown", NOMINATED, problem.sentence)
     if any(pod.phase is Phase.WAITING for pod in view.current):
         return Condition(kind, "Unknown", "Scheduling", "A pod has not been placed yet.")
     return Condition(kind, "True", "Placed", "Every pod has a node.")

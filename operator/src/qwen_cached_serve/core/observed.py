@@ -89,6 +89,10 @@ class PodObservation:
     """The scheduler's words while it finds no node."""
     gated: bool = False
     """Held back by a scheduling gate (a queueing system)."""
+    gates: tuple[str, ...] = ()
+    """Names of those gates, as far as the pod lists them."""
+    nominated: str = ""
+    """Node that is expected to take the pod and cannot yet (`status.nominatedNodeName`)."""
     status_reason: str = ""
     """`Evicted`, `NodeLost` and the like."""
     status_message: str = ""
@@ -216,6 +220,8 @@ def read_pod(
         scheduled=bool(spec.get("nodeName")),
         unschedulable=str(scheduled.get("message", "")) if waits and scheduled.get("reason") == "Unschedulable" else "",
         gated=waits and scheduled.get("reason") == "SchedulingGated",
+        gates=tuple(str(gate.get("name", "")) for gate in spec.get("schedulingGates") or ()),
+        nominated=str(status.get("nominatedNodeName") or ""),
         status_reason=str(status.get("reason") or ""),
         status_message=str(status.get("message") or ""),
         containers={str(entry.get("name")): _container(entry) for entry in statuses},

@@ -22,7 +22,8 @@ from qwen_cached_serve.core.observed import (
     ContainerObservation,
     PodObservation,
 )
-from qwen_cached_serve.core.refusals import diagnose_pod_failure, diagnose_unschedulable, diagnose_waiting
+from qwen_cached_serve.core.refusals import diagnose_pod_failure, diagnose_waiting
+from qwen_cached_serve.core.room import diagnose_gates, diagnose_nomination, diagnose_unschedulable
 from qwen_cached_serve.inpod.message import CompactReport, ProbeFailure, read
 
 
@@ -102,8 +103,7 @@ def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached
         lost = diagnose_pod_failure(pod.status_reason, pod.status_message)
         return dataclasses.replace(base, phase=Phase.ENDED, diagnosis=lost)
     if not pod.scheduled:
-        waits = diagnose_unschedulable(pod.unschedulable) if pod.unschedulable else None
-        return dataclasses.replace(base, phase=Phase.WAITING, diagnosis=waits)
+        return dataclasses.replace(base, phase=Phase.WAITING, diagnosis=_unplaced(pod))
     if waiting := _waiting(pod):
         return dataclasses.replace(base, phase=Phase.FAILING, diagnosis=waiting)
     if not _passed(probe):
@@ -130,6 +130,15 @@ def _report(probe: ContainerObservation) -> CompactReport | None:
 
 def _passed(probe: ContainerObservation) -> bool:
     return probe.terminated is not None and probe.terminated.exit_code == 0
+
+
+def _unplaced(pod: PodObservation) -> Diagnosis | None:
+    """Why the pod has no node; None when nobody has said anything yet."""
+    if pod.gated:
+        return diagnose_gates(pod.gates)
+    if pod.nominated:
+        return diagnose_nomination(pod.nominated)
+    return diagnose_unschedulable(pod.unschedulable) if pod.unschedulable else None
 
 
 def _waiting(pod: PodObservation) -> Diagnosis | None:

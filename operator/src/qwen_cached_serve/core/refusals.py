@@ -77,20 +77,6 @@ def _configuration(container: str, words: str) -> Diagnosis:
     return classified("ContainerCreationFailed", f"Container {container} cannot be created: {shorten(words)}")
 
 
-def diagnose_unschedulable(words: str) -> Diagnosis:
-    """Put the scheduler's own words into a waiting reason; any extended resource name counts as GPU shortage."""
-    quoted = shorten(words)
-    if re.search(r"Insufficient [\w.-]+/[\w.-]+", words):
-        return classified("WaitingForGPU", f"No node has a free GPU for the pod: {quoted}")
-    if "Insufficient memory" in words:
-        return classified("WaitingForMemory", f"No node has enough memory for the pod: {quoted}")
-    if "Insufficient cpu" in words:
-        return classified("WaitingForCPU", f"No node has enough free processors for the pod: {quoted}")
-    if "persistentvolumeclaim" in words.lower() or "volume" in words.lower():
-        return classified("WaitingForVolume", f"The pod's volume is not available: {quoted}")
-    return classified("WaitingForNode", f"No node fits the pod: {quoted}")
-
-
 def diagnose_pod_failure(reason: str, words: str) -> Diagnosis:
     """Classify the end of a pod that will never run again (`status.phase: Failed`)."""
     code = _PODS.get(reason) or ("NodeRefused" if reason.startswith("OutOf") else "PodFailed")

@@ -28,6 +28,7 @@ from qwen_cached_serve.core.lifecycle import (
 )
 from qwen_cached_serve.core.observed import CACHE_SERVER, Observation
 from qwen_cached_serve.core.podstate import PodJudgement, judge_pod
+from qwen_cached_serve.core.progress import roll_status
 from qwen_cached_serve.core.shown_plan import plan_status
 from qwen_cached_serve.core.view import Subject, View
 from qwen_cached_serve.inpod.identity import summary
@@ -127,6 +128,8 @@ def _figures(view: View) -> dict[str, Any]:
         status["pods"] = [_pod(pod) for pod in view.pods[:MAX_PODS]]
     if revision := _revision(view):
         status["revision"] = revision
+        if roll := roll_status(view, revision):
+            status["roll"] = roll
     return status
 
 

@@ -13,6 +13,7 @@ from qwen_cached_serve.core.podstate import Phase, PodJudgement
 from qwen_cached_serve.core.refusals import diagnose_pod_creation
 from qwen_cached_serve.core.resolve import Resolved
 from qwen_cached_serve.core.revision import RevisionState
+from qwen_cached_serve.core.room import waits_for_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class View:
         if self.deployment and self.deployment.creation_failure:
             found.append(diagnose_pod_creation(self.deployment.creation_failure))
         if self.terminating:
-            found = [entry for entry in found if not entry.code.startswith("WaitingFor")]
+            found = [entry for entry in found if not waits_for_room(entry.code)]
         return min(found, key=lambda entry: (not entry.needs_a_person, entry.code), default=None)
 
     @property

@@ -133,6 +133,21 @@ class RevisionStatus(StatusModel):
     """Revisions before, newest first."""
 
 
+class RollStatus(StatusModel):
+    """How far a roll has come."""
+
+    from_: Annotated[Name | None, Field(alias="from")] = None
+    """Revision that was rolled out before; absent when none ever was."""
+    to: Name | None = None
+    """Revision that the pods are being brought to."""
+    updated: int | None = None
+    """Pods of that revision that exist; UPDATED of kubectl get."""
+    total: int | None = None
+    """Pods that there should be."""
+    reason: Name | None = None
+    """What the roll waits for, for example Terminating, Starting, WaitingForGPU or the class of a failure."""
+
+
 class Status(StatusModel):
     """What the operator found out and did."""
 
@@ -156,6 +171,8 @@ class Status(StatusModel):
     """Remedies that the operator applied by itself."""
     revision: RevisionStatus | None = None
     """Which revision the pods are at."""
+    roll: RollStatus | None = None
+    """How far the roll has come that goes on; absent while there is none."""
     replicas: int | None = None
     """Pods that exist."""
     ready_replicas: int | None = None

@@ -175,6 +175,22 @@ CLASSES = (
         heals=True,
     ),
     FailureClass(
+        "SchedulingGated",
+        _AREA,
+        "A queueing system such as Kueue holds the pod back (scheduling gates).",
+        "",
+        "It starts when the queue admits it; ask the queue (for Kueue: kubectl get workloads).",
+        heals=True,
+    ),
+    FailureClass(
+        "ScaleUpInProgress",
+        _AREA,
+        "A node is being made ready for the pod.",
+        "",
+        "It starts when the node is there.",
+        heals=True,
+    ),
+    FailureClass(
         "WaitingForGPU",
         _AREA,
         "No node has a free GPU for the pod.",
