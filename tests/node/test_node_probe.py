@@ -4,6 +4,8 @@ import pytest
 
 SMALL = {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}
 """A GPU engine asks for more than a test machine has."""
+TIGHT = {"requests": {"cpu": "500m", "memory": "400Mi"}, "limits": {"memory": "400Mi"}}
+"""Enough to start the probe, too little to import vLLM."""
 
 
 def containers(pod):
@@ -34,6 +36,7 @@ def refused(node, namespace, name):
             "DeviceMissing",
             "GPU",
         ),
+        ("no-memory", {"engine": {"resources": TIGHT}}, "OutOfMemory", "spec.engine.resources.limits.memory"),
     ],
 )
 def test_a_refusing_probe_says_why_and_nothing_else_starts(node, node_namespace, name, spec, code, word):
