@@ -7,6 +7,9 @@ import threading
 import time
 from pathlib import Path
 
+_END_BYTES = 4096
+_LINE_CHARACTERS = 140
+
 
 class BackgroundBuild:
     """A chain of commands run one after the other in a thread; the first failure ends it."""
@@ -39,7 +42,7 @@ class BackgroundBuild:
                 raise RuntimeError(f"`{' '.join(self._failed)}` failed; the end of {self._log}:\n{tail}")
             if time.monotonic() - said >= 30:
                 said = time.monotonic()
-                print(f"… waiting for {self.name} ({said - begun:.0f} s): {self._last_line()}", flush=True)
+                print(f"… waiting for {self.name} ({said - begun:.0f} s): {last_line(self._log)}", flush=True)
         return time.monotonic() - begun
 
     def stop(self) -> None:
@@ -60,6 +63,10 @@ class BackgroundBuild:
                     return
             done.set()
 
-    def _last_line(self) -> str:
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip()[:160] if lines else "starting"
+
+def last_line(log: Path) -> str:
+    """The end of a log that grows, for a sign of life."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _END_BYTES))
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip()[:_LINE_CHARACTERS] if lines else "starting"

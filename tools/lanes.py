@@ -9,8 +9,10 @@ import json
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
+
+from tools.background import last_line
 
 _SIGN_OF_LIFE_SECONDS = 30.0
 _STOP_SECONDS = 180.0
@@ -25,6 +27,11 @@ class Outcome:
     result: str
     """passed, FAILED or skipped."""
     seconds: float
+
+
+def write_outcomes(file: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write what a lane's `outcomes` reads."""
+    file.write_text(json.dumps([astuple(outcome) for outcome in outcomes]), encoding="utf-8")
 
 
 @dataclass(slots=True)
@@ -67,13 +74,6 @@ class Lane:
             written.append(Outcome(f"{'-'.join(self.stages)}: exit {self.process.returncode}", "FAILED", seconds))
         return written
 
-    def last_line(self) -> str:
-        """The end of its log, for a sign of life."""
-        with self.log.open("rb") as log:
-            log.seek(max(0, self.log.stat().st_size - 4096))
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip()[:120] if lines else "starting"
-
 
 def finish(lanes: Iterable[Lane]) -> list[Outcome]:
     """Wait for all, showing each one's log when it ends; their outcomes, in the order of the lanes."""
@@ -88,7 +88,7 @@ def finish(lanes: Iterable[Lane]) -> list[Outcome]:
         if time.monotonic() - said >= _SIGN_OF_LIFE_SECONDS:
             said = time.monotonic()
             for lane in running:
-                print(f"… {' and '.join(lane.stages)} ({said - lane.began:.0f} s): {lane.last_line()}", flush=True)
+                print(f"… {' and '.join(lane.stages)} ({said - lane.began:.0f} s): {last_line(lane.log)}", flush=True)
         if running:
             time.sleep(0.2)
     return [outcome for lane in lanes for outcome in lane.outcomes()]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from tools import engine_env, lanes, strays
 from tools.background import BackgroundBuild
+from tools.lanes import Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -63,7 +63,7 @@ class Run:
     """One invocation: what ran how long and how it ended."""
 
     in_ci: bool
-    outcomes: list[tuple[str, str, float]] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
 
     def stage(self, name: str, work: Callable[[], int]) -> None:
         """Run one tier; an exit status other than zero is a failure, later tiers still run."""
@@ -74,29 +74,29 @@ class Run:
         except (RuntimeError, subprocess.CalledProcessError) as error:
             print(f"{name}: {error}", flush=True)
             outcome = "FAILED"
-        self.outcomes.append((name, outcome, time.monotonic() - begun))
+        self.outcomes.append(Outcome(name, outcome, time.monotonic() - begun))
 
     def built(self, name: str, wait: Callable[[], float]) -> bool:
         """Wait for builds as a stage of its own; True when they are there."""
         self.stage(name, lambda: int(wait() < 0))
-        return self.outcomes[-1][1] == "passed"
+        return self.outcomes[-1].result == "passed"
 
     def not_run(self, *names: str) -> None:
         """Note tiers whose build has failed: the table names them."""
-        self.outcomes += [(name, "FAILED", 0.0) for name in names]
+        self.outcomes += [Outcome(name, "FAILED", 0.0) for name in names]
 
     def skip(self, name: str, why: str) -> None:
         """A tier that this machine cannot run: a failure in CI, a line elsewhere."""
         print(f"\n=== {name}: skipped, {why}", flush=True)
-        self.outcomes.append((name, "FAILED" if self.in_ci else "skipped", 0.0))
+        self.outcomes.append(Outcome(name, "FAILED" if self.in_ci else "skipped", 0.0))
 
     def finish(self) -> int:
         """Print the table; 1 when anything failed."""
         print("\nTier        outcome    seconds")
-        for name, outcome, seconds in self.outcomes:
-            print(f"{name:<11} {outcome:<9} {seconds:8.0f}")
-        passed = sum(outcome == "passed" for _, outcome, _ in self.outcomes)
-        failed = sum(outcome == "FAILED" for _, outcome, _ in self.outcomes)
+        for outcome in self.outcomes:
+            print(f"{outcome.name:<11} {outcome.result:<9} {outcome.seconds:8.0f}")
+        passed = sum(outcome.result == "passed" for outcome in self.outcomes)
+        failed = sum(outcome.result == "FAILED" for outcome in self.outcomes)
         skipped = len(self.outcomes) - passed - failed
         print(f"tiers: {passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
         return 1 if failed else 0
@@ -186,7 +186,7 @@ def with_node_cluster(tiers: Sequence[str], run: Run) -> None:
         for tier in tiers:
             run.stage(tier, lambda tier=tier: pytest(tier, "-v", *TWO_WORKERS, env=env))  # type: ignore[misc]
     finally:
-        if any(outcome == "FAILED" for _, outcome, _ in run.outcomes):
+        if any(outcome.result == "FAILED" for outcome in run.outcomes):
             keep_logs()
         localkube("down", "--name", NODE_CLUSTER)
 
@@ -228,7 +228,7 @@ def run_all(run: Run) -> None:
     try:
         start("lint")
         start("unit")
-        run.outcomes += [(o.name, o.result, o.seconds) for o in lanes.finish(running)]
+        run.outcomes += lanes.finish(running)
         running.clear()
         if missing_for_cluster() or run.built("build-cluster", lambda: builds[0].wait(0)):
             start("cluster", "chart")
@@ -239,7 +239,7 @@ def run_all(run: Run) -> None:
             start(*NODE_TIERS)
         else:
             run.not_run(*NODE_TIERS)
-        run.outcomes += [(o.name, o.result, o.seconds) for o in lanes.finish(running)]
+        run.outcomes += lanes.finish(running)
     finally:
         lanes.stop(running)
         for build in builds:
@@ -280,7 +280,7 @@ def main() -> int:
     else:
         run_here(run, set(options.tier), built=options.built)
     if options.outcomes:
-        options.outcomes.write_text(json.dumps(run.outcomes), encoding="utf-8")
+        lanes.write_outcomes(options.outcomes, run.outcomes)
     return run.finish()
 
 

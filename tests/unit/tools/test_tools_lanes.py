@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.inpod.pod_folder import wait_for
 from tools import lanes
+from tools.background import last_line
 from tools.lanes import Lane
 
 WRITES = """
@@ -84,15 +85,15 @@ def test_a_lane_that_fails_without_saying_which_stage_has_failed(tmp_path: Path)
 def test_the_last_line_is_the_sign_of_life(tmp_path: Path) -> None:
     running = lane(tmp_path, ("unit",), [["unit", "passed", 1.0]])
     lanes.finish([running])
-    assert running.last_line() == "the tests say something"
+    assert last_line(running.log) == "the tests say something"
     running.log.write_text("")
-    assert running.last_line() == "starting"
+    assert last_line(running.log) == "starting"
 
 
 def test_a_stopped_lane_takes_down_what_it_has_up(tmp_path: Path) -> None:
     cleaned = tmp_path / "cleaned"
     running = Lane.start(("node",), [sys.executable, "-c", CLEANS_UP, str(cleaned)], tmp_path)
-    wait_for(lambda: running.last_line() == "ready")
+    wait_for(lambda: last_line(running.log) == "ready")
     lanes.stop([running])
     assert cleaned.exists()
     assert running.process.returncode == 128 + signal.SIGTERM
