@@ -1,7 +1,8 @@
 """
 The pinned Go modules, what each yields, and with which flags it is built: the one place for both.
 
-A module folder holds go.mod (versions, ``tool`` lines) and go.sum; ``go install … tool`` builds all its tools.
+A module folder holds go.mod (versions, ``tool`` lines) and go.sum; ``go install … tool`` builds all its tools. Those of
+our own have their sources beside them.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class Module:
         return [*flags, "-ldflags", " ".join(linked)]
 
     def source_hash(self) -> str:
-        """Hash over go.mod, go.sum and flags: everything that shapes the result except the Go release."""
+        """Hash over go.mod, go.sum, our own sources and flags: what shapes the result except the Go release."""
         digest = hashlib.sha256()
-        for part in (self._file("go.mod"), self._file("go.sum"), "\0".join(self.flags()), "CGO_ENABLED=0"):
+        sources = [path.read_text() for path in sorted(self.folder.glob("*.go"))]
+        for part in (self._file("go.mod"), self._file("go.sum"), *sources, "\0".join(self.flags()), "CGO_ENABLED=0"):
             digest.update(part.encode() + b"\0\0")
         return digest.hexdigest()
 
@@ -83,11 +85,13 @@ CONTAINERD = Module(
 )
 KWOK = Module("kwok", ("kwok",))
 
-# Not of a cluster: what the chart and alert tests run. Built when asked for only.
+# Not of a cluster: what the tests of charts, alerts and GitOps run. Built when asked for only.
 HELM = Module("helm", ("helm",))
 # Without the service discoveries of the clouds, which rules never use: a fifth of the packages to compile.
 PROMTOOL = Module("promtool", ("promtool",), tags=("remove_all_sd",))
-TOOLS = (HELM, PROMTOOL)
+# A program of our own around the libraries of Argo CD's and Flux's health and apply.
+GITOPS_JUDGE = Module("gitops-judge", ("gitops-judge",))
+TOOLS = (HELM, PROMTOOL, GITOPS_JUDGE)
 # Read, never built: the definitions of ServiceMonitor, PodMonitor and PrometheusRule.
 PROMETHEUS_OPERATOR = Module("prometheus-operator", ())
 

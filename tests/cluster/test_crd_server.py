@@ -74,7 +74,7 @@ def test_nothing_is_added_but_replicas(cluster, namespace):
     cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(resource({"engine": {"accelerator": {}}})))
     stored = json.loads(cluster.kubectl("get", "-n", namespace, "qcs", "case", "-o", "json").stdout)
     assert stored["spec"] == merged(MINIMAL, {"engine": {"accelerator": {}}, "replicas": 1})
-    assert "status" not in stored
+    assert stored["status"] == {"observedGeneration": -1}
     assert parse(stored).spec == parse(resource({"engine": {"accelerator": {}}})).spec
 
 

@@ -411,7 +411,7 @@ async def test_deleted_and_made_again_at_once_it_never_says_that_its_name_is_tak
         return [line for line in operator.events("reconcile failed") if "Service q has to go first" in line["error"]]
 
     await eventually(waiting)
-    assert "status" not in await api.get(SERVES, namespace, "q")
+    assert (await api.get(SERVES, namespace, "q"))["status"] == {"observedGeneration": -1}
     cluster.patch(namespace, "service", "q", {"metadata": {"finalizers": None}})
     second, again = await eventually(lambda: complete(api, namespace), timeout=60)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]

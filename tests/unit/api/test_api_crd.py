@@ -83,7 +83,13 @@ def test_what_restarts_the_pods(path, sentence):
 
 
 def test_only_replicas_are_locked_at_creation():
-    assert {path for path, node in FIELDS.items() if "default" in node} == {"spec.replicas"}
+    locked = {path for path, node in FIELDS.items() if "default" in node}
+    assert {path for path in locked if path.startswith("spec")} == {"spec.replicas"}
+
+
+def test_a_resource_that_nobody_has_looked_at_says_so():
+    assert FIELDS["status"]["default"] == {}
+    assert FIELDS["status.observedGeneration"]["default"] == -1
 
 
 def test_defaults_of_the_operator_are_told():

@@ -35,7 +35,7 @@ def test_kubernetes_is_stamped_with_the_release_of_its_go_mod_and_its_libraries_
     assert {(a == b, v) for a, b, v in replaced} == {(True, "v0." + release.removeprefix("v1."))}
 
 
-def test_the_key_changes_with_go_mod_go_sum_and_flags(tmp_path, monkeypatch):
+def test_the_key_changes_with_go_mod_go_sum_sources_and_flags(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "MODULES", tmp_path)
     folder = tmp_path / "m"
     folder.mkdir()
@@ -46,7 +46,9 @@ def test_the_key_changes_with_go_mod_go_sum_and_flags(tmp_path, monkeypatch):
     seen.add(modules.Module("m", ("m",)).source_hash())
     (folder / "go.sum").write_text("a v1 h1:x\n")
     seen.add(modules.Module("m", ("m",)).source_hash())
-    assert len(seen) == 4
+    (folder / "main.go").write_text("package main\n")
+    seen.add(modules.Module("m", ("m",)).source_hash())
+    assert len(seen) == 5
 
 
 def test_what_is_not_there_is_refused_with_the_choices(tmp_path, monkeypatch):

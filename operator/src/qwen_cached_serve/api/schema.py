@@ -65,7 +65,8 @@ def resource_schema() -> Schema:
             "kind": {"type": "string", "description": f"Kind of the resource, {KIND}."},
             "metadata": {"type": "object"},
             "spec": structural_schema(Spec, restarts=True),
-            "status": structural_schema(Status, restarts=False),
+            # Every resource has a status from the start: that of one that nobody has looked at (observed_generation).
+            "status": {**structural_schema(Status, restarts=False), "default": {}},
         },
     }
 

@@ -302,7 +302,8 @@ def _key(snapshot: Snapshot) -> Key:
 
 
 def _brand_new(snapshot: Snapshot) -> bool:
-    return not snapshot.children and not snapshot.serve.get("status")
+    # The definition itself gives every new resource a status: the generation -1.
+    return not snapshot.children and not (snapshot.serve.get("status") or {}).get("conditions")
 
 
 def _blocked(fresh: Desired, blocked: Blocked, records: Sequence[Record], snapshot: Snapshot) -> Choice:

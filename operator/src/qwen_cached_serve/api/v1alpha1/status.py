@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from qwen_cached_serve.api.base import BY_NAME, ListType, StatusModel
+from qwen_cached_serve.api.base import BY_NAME, Default, ListType, StatusModel
 
 Text = Annotated[str, Field(max_length=1024)]
 Name = Annotated[str, Field(max_length=253)]
+UNSEEN_GENERATION = -1
+"""`status.observedGeneration` of a resource that no operator has looked at."""
 Arguments = Annotated[tuple[Annotated[str, Field(max_length=8192)], ...] | None, Field(max_length=400)]
 
 
@@ -151,8 +153,12 @@ class RollStatus(StatusModel):
 class Status(StatusModel):
     """What the operator found out and did."""
 
-    observed_generation: Annotated[int | None, Field(ge=0)] = None
-    """Generation of the spec that this status is about."""
+    # kstatus takes an object without conditions for current, so Flux would be content before the operator has looked. A
+    # generation that never was says "not yet", as it does in Flux's own definitions.
+    observed_generation: Annotated[int | None, Field(ge=UNSEEN_GENERATION), Default(UNSEEN_GENERATION, stored=True)] = (
+        None
+    )
+    """Generation of the spec that this status is about; -1 until the operator has looked at the resource."""
     conditions: Annotated[tuple[Condition, ...] | None, Field(max_length=32), ListType("map", ("type",))] = None
     """Ready, Available, Reconciling, Stalled and the conditions of the domain."""
     resolved: ResolvedStatus | None = None
