@@ -116,7 +116,11 @@ PHASES = {
         "Failed",
     ),
     "the probe refuses": (refused_by_the_probe, "Degraded", "Failed"),
-    "a name is taken": (lambda: world(apply_error="q36 is taken", apply_reason="NameTaken"), "Degraded", "Failed"),
+    "a name is taken": (
+        lambda: world(apply_error="Service q36 is taken.", apply_reason="NameTaken"),
+        "Degraded",
+        "Failed",
+    ),
     "waits for a GPU": (
         lambda: waiting("0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
         "Progressing",

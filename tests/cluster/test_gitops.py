@@ -17,8 +17,7 @@ from tests.cluster.test_operator_quiet import settled
 
 pytestmark = pytest.mark.timeout(2400)  # the first test may have to build gitops-judge
 
-ARGO, FLUX = "argocd-controller", "kustomize-controller"
-CLIENT_SIDE = ("apply", "-f", "-")
+ARGO, FLUX, PERSON = "argocd-controller", "kustomize-controller", "kubectl"
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +107,7 @@ async def test_three_appliers_and_the_operator_agree_and_nothing_moves(cluster, 
     assert gitops.flux_apply(cluster.kubeconfig, namespace, [resource]) == {
         f"QwenCachedServe/{namespace}/q": "configured"  # its labels
     }
-    cluster.kubectl(*CLIENT_SIDE, stdin=json.dumps(resource))
+    cluster.apply(resource, field_manager=PERSON)
     await eventually(lambda: serving(api, namespace))
     await settled(api, namespace, operator)
     before = await everything(api, namespace)
@@ -117,7 +116,7 @@ async def test_three_appliers_and_the_operator_agree_and_nothing_moves(cluster, 
         argo_apply(cluster, resource)
         answer = gitops.flux_apply(cluster.kubeconfig, namespace, [resource])
         assert answer == {f"QwenCachedServe/{namespace}/q": "unchanged"}
-        assert "unchanged" in cluster.kubectl(*CLIENT_SIDE, stdin=json.dumps(resource)).stdout
+        cluster.apply(resource, field_manager=PERSON)
     await settled(api, namespace, operator)
     assert await everything(api, namespace) == before
     assert operator.writes() == writes
@@ -126,7 +125,7 @@ async def test_three_appliers_and_the_operator_agree_and_nothing_moves(cluster, 
     live = cluster.get("qcs", "-n", namespace, "q", "--show-managed-fields")
     theirs = {entry["manager"] for entry in live["metadata"]["managedFields"] if not entry.get("subresource")}
     ours = [entry for entry in live["metadata"]["managedFields"] if entry["manager"] == "qwen-cached-serve"]
-    assert theirs == {ARGO, FLUX, "kubectl-client-side-apply"}, "the operator writes neither spec nor metadata"
+    assert theirs == {ARGO, FLUX, PERSON}, "the operator writes neither spec nor metadata"
     assert {entry.get("subresource") for entry in ours} == {"status"}
     assert live["metadata"]["labels"]["kustomize.toolkit.fluxcd.io/name"] == "models"
     for kind in OWNED:
@@ -188,6 +187,16 @@ async def test_replicas_are_handed_to_an_autoscaler_without_a_moment_at_one(clus
         return (await serving(api, namespace))[0]["status"]["readyReplicas"] == 3
 
     await eventually(three, timeout=60)
+
+
+def test_applied_twice_the_client_s_way_nothing_changes(cluster, namespace):
+    """Argo CD's default way, which keeps what it applied in an annotation."""
+    text = json.dumps(serve(namespace))
+    cluster.kubectl("apply", "-f", "-", stdin=text)
+    before = cluster.get("qcs", "-n", namespace, "q")
+    assert "unchanged" in cluster.kubectl("apply", "-f", "-", stdin=text).stdout
+    assert cluster.get("qcs", "-n", namespace, "q") == before
+    assert drift(cluster, serve(namespace)) == ""
 
 
 def test_without_the_hand_over_the_number_falls_to_one(cluster, namespace):
