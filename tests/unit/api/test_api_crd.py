@@ -113,6 +113,7 @@ def test_lists_are_keyed_where_entries_have_names():
         "spec.pod.volumes": ["name"],
         "spec.pod.volumeMounts": ["mountPath"],
         "status.conditions": ["type"],
+        "status.evictions": ["uid"],
         "status.identities": ["identity"],
         "status.pods": ["name"],
         "status.tuning": ["name"],

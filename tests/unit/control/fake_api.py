@@ -83,6 +83,14 @@ class FakeApi:
         assert self.objects[resource.kind, namespace, name]["metadata"]["uid"] == uid
         del self.objects[resource.kind, namespace, name]
 
+    async def evict(self, namespace, name, *, uid):
+        self._note("evict", "Pod", name)
+        found = self.objects.get(("Pod", namespace, name))
+        if found is None or found["metadata"]["uid"] != uid:
+            return False
+        self.store({**found, "metadata": {**found["metadata"], "deletionTimestamp": "2026-11-29T00:00:00Z"}})
+        return True
+
     # test's side
 
     def store(self, manifest):

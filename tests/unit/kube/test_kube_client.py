@@ -3,11 +3,12 @@
 import pytest
 
 from qwen_cached_serve.kube import connection
-from qwen_cached_serve.kube.client import error_of
+from qwen_cached_serve.kube.answers import error_of
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     SERVES,
+    Budget,
     Conflict,
     Forbidden,
     Invalid,
@@ -98,3 +99,27 @@ users: [{name: u, user: {token: abc}}]
     assert (endpoint.server, endpoint.authorization) == ("https://one:6443", "Bearer abc")
     other = await connection.endpoint(connection.Origin(kubeconfig=str(path), context="b"))
     assert other.server == "https://two"
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (
+            429,
+            {
+                "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+                "details": {"causes": [{"reason": "DisruptionBudget", "message": "needs 2 healthy pods and has 2"}]},
+            },
+        ),
+        (500, {"message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does not …"}),
+    ],
+)
+def test_a_budget_is_no_trouble(status, answer):
+    error = error_of(status, answer)
+    assert type(error) is Budget
+    for cause in answer.get("details", {}).get("causes", ()):
+        assert cause["message"] in error.message
+
+
+def test_too_many_requests_is_no_budget():
+    assert type(error_of(429, {"message": "Too many requests, please try again later."})) is Transient

@@ -1,7 +1,7 @@
 """One resource from snapshot to status: the only place where the steps stand in a row.
 
     snapshot -> desired (parse, resolve, plan, render) -> choose the revision -> store it, apply what differs
-             -> prune -> observe -> judge -> status, events
+             -> prune -> observe -> judge -> status, events -> evict a pod
 
 A step that refuses ends up in the status and leaves what runs as it is: a spec that became invalid never touches
 the children (D3). Trouble that is not about the resource (no answer, a conflict) is raised to the worker, which
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import structlog
 
@@ -21,6 +22,7 @@ from qwen_cached_serve.control.apply import Applier, Report, why_due
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
 from qwen_cached_serve.control.composition import foreign_fields
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused
+from qwen_cached_serve.control.evictor import Evictor
 from qwen_cached_serve.control.reporter import Reporter
 from qwen_cached_serve.control.revisions import Choice, Revisions
 from qwen_cached_serve.core import names
@@ -69,6 +71,7 @@ class Reconciler:
         self._revisions = Revisions(port, cache, self._designer)
         self._applier = Applier(port, cache, metrics, utc_now)
         self._reporter = Reporter(port, cache, metrics, utc_now)
+        self._evictor = Evictor(port, self._reporter, metrics)
         self._enrich = enrich
         self._want_logs = want_logs
         self._utc_now = utc_now
@@ -101,6 +104,8 @@ class Reconciler:
             snapshot = self._cache.snapshot(key) or snapshot
         judgement = self._judge(snapshot, choice, problems, report)
         wrote = await self._reporter.report(snapshot.serve, judgement)
+        if judgement.evict:
+            judgement = await self._evict(key, choice, problems, report, judgement)
         if choice and choice.applies and judgement.roll_back_to:
             # The revision's own event brings the next look, which applies the other one.
             await self._revisions.reject(snapshot, choice, judgement.roll_back_to)
@@ -127,7 +132,27 @@ class Reconciler:
             await self._applier.prune(snapshot, manifests, report, left)
         return report
 
-    def _judge(self, snapshot: Snapshot, choice: Choice | None, problems: tuple[str, ...], report: Report) -> Judgement:
+    async def _evict(
+        self, key: Key, choice: Choice | None, problems: tuple[str, ...], report: Report, judgement: Judgement
+    ) -> Judgement:
+        """Carry out what the status names by now; a refusal is judged and told as well."""
+        snapshot = self._cache.snapshot(key)
+        if snapshot is None or judgement.evict is None:
+            return judgement
+        refused = await self._evictor.evict(snapshot.serve, judgement.evict)
+        if refused:
+            judgement = self._judge(snapshot, choice, problems, report, refused)
+            await self._reporter.report(snapshot.serve, judgement)
+        return judgement
+
+    def _judge(
+        self,
+        snapshot: Snapshot,
+        choice: Choice | None,
+        problems: tuple[str, ...],
+        report: Report,
+        refused: Mapping[str, str] = MappingProxyType({}),
+    ) -> Judgement:
         deployment = snapshot.children.get((DEPLOYMENTS, names.base_name(snapshot.serve["metadata"]["name"])))
         subject = Subject(
             generation=int(snapshot.serve["metadata"].get("generation") or 0),
@@ -139,6 +164,7 @@ class Reconciler:
             revision=dataclasses.replace(choice.state, foreign=foreign_fields(snapshot)) if choice else None,
             apply_error=" ".join(refusal.message for refusal in report.refusals),
             apply_reason=report.refusals[0].code if report.refusals else "",
+            refused=refused,
         )
         observation = self._enrich(observe(deployment, snapshot.replica_sets, snapshot.pods))
         judgement = judge(subject, observation, self._utc_now())

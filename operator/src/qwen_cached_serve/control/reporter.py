@@ -53,7 +53,7 @@ class Reporter:
         if not await self._write(serve, judgement.status):
             return False
         for event in judgement.events:
-            await self._post(serve, event)
+            await self.say(serve, event)
         return True
 
     async def _write(self, serve: Manifest, judged: Manifest) -> bool:
@@ -102,7 +102,8 @@ class Reporter:
         )
         return True
 
-    async def _post(self, serve: Manifest, event: Event) -> None:
+    async def say(self, serve: Manifest, event: Event) -> None:
+        """Post one event about the resource."""
         metadata = serve["metadata"]
         try:
             await self._port.create(

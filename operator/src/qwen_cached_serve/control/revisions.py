@@ -36,7 +36,7 @@ Whole = Callable[[], Awaitable[Sequence[Manifest]]]
 
 _FOLLOWS = (
     *("lifecycle", "replicas", "service_type", "service_port", "max_surge", "max_unavailable"),
-    *("on_failure", "on_operator_upgrade", "image_given"),
+    *("on_failure", "on_operator_upgrade", "on_compatibility_change", "on_unavailable", "image_given"),
 )
 """What follows the present spec whichever revision runs (parts of `Resolved`)."""
 

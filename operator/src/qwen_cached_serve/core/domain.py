@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from qwen_cached_serve.core.compatibility import compare, of_message
 from qwen_cached_serve.core.conditions import Condition
 from qwen_cached_serve.core.observed import CACHE_SERVER
-from qwen_cached_serve.core.podstate import Phase, PodJudgement
+from qwen_cached_serve.core.podstate import NOT_REGISTERED, Phase, PodJudgement
 from qwen_cached_serve.core.validation import combination
 from qwen_cached_serve.core.view import View
 from qwen_cached_serve.inpod.message import CompactReport
@@ -88,18 +88,13 @@ def block_size_verified(view: View) -> Condition:
     for pod in view.current:
         if pod.diagnosis and pod.diagnosis.code in ("BlockSizeMismatch", "ChunkSizeMismatch"):
             return Condition(kind, "False", pod.diagnosis.code, pod.diagnosis.sentence)
-        seen = pod.pod.verification
-        if seen is None or pod.block_size is None:
-            continue
-        wrong = {seen.engine_block_size, *seen.server_block_sizes} - {None, pod.block_size}
-        if wrong:
+        if wrong := pod.other_block_sizes:
             return Condition(
                 kind,
                 "False",
                 "BlockSizeMismatch",
                 f"Pod {pod.pod.name} was probed with N = {pod.block_size}, but its programs run with "
-                f"{', '.join(str(size) for size in sorted(size for size in wrong if size))}. Delete the pod; "
-                "if it comes back, report it.",
+                f"{', '.join(map(str, wrong))}. If that comes back with another pod, report it.",
             )
     if _nothing_to_compare(view):
         return Condition(
@@ -152,9 +147,7 @@ def cache_effective(view: View) -> Condition:
             down.cache_down.code,
             f"Pod {down.pod.name} serves without its cache: {down.cache_down.sentence}",
         )
-    lost = next(
-        (pod for pod in view.current if pod.pod.verification and pod.pod.verification.registered is False), None
-    )
+    lost = next((pod for pod in view.current if pod.detached and pod.detached.reason == NOT_REGISTERED), None)
     if lost and lost.phase is Phase.SERVING:
         return Condition(
             kind,
@@ -178,12 +171,12 @@ def _context(view: View) -> int | None:
 def cache_compatible(view: View) -> Condition:
     """Can the pods of the current template read each other's entries? Those of an older one are being replaced."""
     kind = "CacheCompatible"
-    reports = {pod.pod.name: pod.report for pod in view.current if pod.report}
-    if not reports:
+    groups: dict[str, CompactReport | None] = {}
+    for pod in view.current:
+        if pod.report or pod.identity:
+            groups[pod.identity] = groups.get(pod.identity) or pod.report
+    if not groups:
         return Condition(kind, "Unknown", "NoPodProbed", "No pod has been probed yet.")
-    groups: dict[str, CompactReport] = {}
-    for report in reports.values():
-        groups.setdefault(report.identity, report)
     if "" in groups:
         cached = view.subject.resolved is None or view.subject.resolved.cached
         if not cached:
@@ -195,14 +188,16 @@ def cache_compatible(view: View) -> Condition:
             "A pod's probe reported no compatibility identity: scripts of an older operator. A new pod will.",
         )
     if len(groups) > 1:
-        return Condition(kind, "False", "PodsDiffer", _pods_differ(groups))
+        return Condition(kind, "False", "PodsDiffer", _pods_differ(view, groups))
     return Condition(kind, "True", "Identical", "All pods have the same compatibility identity.")
 
 
-def _pods_differ(groups: Mapping[str, CompactReport]) -> str:
-    gpus = sorted({report.gpu_name for report in groups.values() if report.gpu_name})
-    first, *others = (of_message(name, report) for name, report in sorted(groups.items()))
-    names = sorted({entry.component for other in others for entry in compare(first, other).differences} - {"identity"})
+def _pods_differ(view: View, groups: Mapping[str, CompactReport | None]) -> str:
+    gpus = sorted({pod.gpu for pod in view.current if pod.gpu})
+    # Of a pod whose message is gone only the identity is known, which names no reasons.
+    sides = [of_message(name, report) for name, report in sorted(groups.items()) if report]
+    found = [compare(sides[0], other) for other in sides[1:]]
+    names = sorted({entry.component for one in found for entry in one.differences} - {"identity"})
     what = f" They differ in {', '.join(names)}." if names else " qcs compat pod/A pod/B tells what differs."
     why = ""
     if len(gpus) > 1:

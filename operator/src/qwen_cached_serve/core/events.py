@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from qwen_cached_serve.core.conditions import state_of
+from qwen_cached_serve.core.eviction_memory import COMPATIBILITY, MISMATCH, Eviction
+from qwen_cached_serve.core.podstate import NOT_REGISTERED, SERVER_DOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,19 @@ def _roll(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Event]:
     if done and done != former and not now and pods and (then or not former):
         return [Event("Normal", "RollCompleted", f"Revision {done} is rolled out: {pods} pods serve it.")]
     return []
+
+
+def recycled(eviction: Eviction) -> Event:
+    """Say that a pod was let go."""
+    return Event("Normal", "PodRecycled", f"Pod {eviction.pod} is replaced: {_RECYCLED[eviction.reason]}.")
+
+
+_RECYCLED = {
+    COMPATIBILITY: "newer pods of the same spec have another compatibility identity",
+    MISMATCH: "its programs run with another block size than its probe found",
+    NOT_REGISTERED: "its engine was not registered with its cache server any more",
+    SERVER_DOWN: "its cache server did not come back",
+}
 
 
 def _rolled_back(old: Any, new: Any) -> Mapping[str, Any] | None:

@@ -82,6 +82,7 @@ class PodObservation:
     template_hash: str = ""
     revision: str = ""
     """Name of the revision that its ReplicaSet was made from; empty when that does not say."""
+    created: str = ""
     deleting: bool = False
     ready: bool = False
     scheduled: bool = False
@@ -215,6 +216,7 @@ def read_pod(
         node=str(spec.get("nodeName") or ""),
         phase=str(status.get("phase") or "Pending"),
         template_hash=_labels(pod).get(_TEMPLATE_HASH_LABEL, ""),
+        created=str(metadata.get("creationTimestamp") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
         ready=conditions.get("Ready", {}).get("status") == "True",
         scheduled=bool(spec.get("nodeName")),

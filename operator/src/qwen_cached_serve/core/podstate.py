@@ -51,6 +51,23 @@ class Remembered:
 
     block_size: int
     gpu: str = ""
+    identity: str = ""
+
+
+NOT_REGISTERED = "NotRegistered"
+SERVER_DOWN = "CacheServerDown"
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """An engine without its cache (`core.detachment` judges it)."""
+
+    reason: str
+    """`NotRegistered` or `CacheServerDown`."""
+    since: str
+    """When it was first seen so, RFC 3339."""
+    certain: bool = True
+    """Whether it is seen now; otherwise it was so when the pod could last be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +81,8 @@ class PodJudgement:
     diagnosis: Diagnosis | None = None
     cache_down: Diagnosis | None = None
     """Set while the cache server is away although the engine serves."""
+    detached: Detached | None = None
+    """Set while the engine serves without its cache."""
     wants_log_of: str | None = None
     """Container whose former log would tell more than its termination message did."""
 
@@ -78,6 +97,26 @@ class PodJudgement:
     def gpu(self) -> str:
         """GPU model of this pod, empty when it is not known."""
         return self.report.gpu_name if self.report else (self.remembered.gpu if self.remembered else "")
+
+    @property
+    def identity(self) -> str:
+        """Compatibility identity of this pod, empty when it is not known."""
+        return self.report.identity if self.report else (self.remembered.identity if self.remembered else "")
+
+    @property
+    def other_block_sizes(self) -> tuple[int, ...]:
+        """What its programs say they run with, where that is not N; empty also when they could not be asked."""
+        seen = self.pod.verification
+        if seen is None or self.block_size is None:
+            return ()
+        sizes = {seen.engine_block_size, *seen.server_block_sizes} - {self.block_size}
+        return tuple(sorted(size for size in sizes if size))
+
+    @property
+    def probed_at(self) -> str:
+        """When the probe found what this pod is; when it was created, where the kubelet does not tell."""
+        end = self.pod.container(PROBE).terminated
+        return (end.finished_at if end else "") or self.pod.created
 
     @property
     def restarts(self) -> int:
@@ -118,8 +157,11 @@ def judge_pod(pod: PodObservation, previous: Mapping[str, Any] | None, *, cached
 
 
 def _remembered(previous: Mapping[str, Any] | None) -> Remembered | None:
-    size = (previous or {}).get("blockSize")
-    return Remembered(size, str((previous or {}).get("gpu") or "")) if isinstance(size, int) else None
+    entry = previous or {}
+    size = entry.get("blockSize")
+    if not isinstance(size, int):
+        return None
+    return Remembered(size, str(entry.get("gpu") or ""), str(entry.get("identity") or ""))
 
 
 def _report(probe: ContainerObservation) -> CompactReport | None:

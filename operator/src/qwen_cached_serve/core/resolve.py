@@ -117,6 +117,10 @@ class Resolved:
     """`Keep` or `Roll`."""
     on_failure: str
     """`Hold` or `RollBack`."""
+    on_compatibility_change: str
+    """`Isolate` or `Roll`."""
+    on_unavailable: str
+    """`ServeWithoutCache` or `RecyclePod`."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -203,8 +207,15 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         max_unavailable=defaults.MAX_UNAVAILABLE if rollout.max_unavailable is None else rollout.max_unavailable,
         on_failure=rollout.on_failure or defaults.ON_FAILURE,
         on_operator_upgrade=rollout.on_operator_upgrade or defaults.ON_OPERATOR_UPGRADE,
+        on_compatibility_change=rollout.on_compatibility_change or _on_compatibility_change(cache),
+        on_unavailable=cache.on_unavailable or defaults.ON_UNAVAILABLE,
         warnings=_warnings(gpu, enabled, spec.unsupported, engine_env),
     )
+
+
+def _on_compatibility_change(cache: CacheSpec) -> str:
+    """Return what applies where the resource does not say: pods are replaced where they share a store (ADR 8)."""
+    return "Roll" if cache.l2 else "Isolate"
 
 
 def _gpu(engine: EngineSpec) -> GpuRequest:

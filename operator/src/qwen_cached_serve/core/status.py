@@ -7,15 +7,19 @@ traffic or with time alone is in it.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from qwen_cached_serve.api import quantity
-from qwen_cached_serve.core import domain, names
+from qwen_cached_serve.core import domain, eviction_memory, evictions, names
 from qwen_cached_serve.core.children.service import service_url
 from qwen_cached_serve.core.conditions import Condition, timed
+from qwen_cached_serve.core.detachment import detached
 from qwen_cached_serve.core.events import Event, transitions
+from qwen_cached_serve.core.eviction_memory import Eviction
 from qwen_cached_serve.core.lifecycle import (
     available,
     capacity_available,
@@ -57,6 +61,8 @@ class Judgement:
     """Answering them (`PodObservation.log_tails`) is optional; the judgement then names the cause."""
     roll_back_to: str = ""
     """Name of the revision to use in place of the present one, whose roll failed; empty: nothing of the kind."""
+    evict: Eviction | None = None
+    """A pod to evict, once the status that names it is stored."""
     requeue_after_seconds: float | None = None
     """When to look again without an event; None = the watches are enough."""
 
@@ -67,15 +73,32 @@ def judge(subject: Subject, observation: Observation, now: datetime) -> Judgemen
     pods = tuple(
         judge_pod(pod, before.get(pod.name), cached=CACHE_SERVER in (pod.containers or {})) for pod in observation.pods
     )
+    stamp = eviction_memory.stamp_of(now)
+    pods = tuple(dataclasses.replace(pod, detached=detached(pod, before.get(pod.pod.name), stamp)) for pod in pods)
     view = View(subject, observation.deployment, pods)
-    conditions = timed(_conditions(view), subject.previous.get("conditions") or (), subject.generation, now)
+    found = _conditions(view)
+    stuck = any(one.type == "Stalled" and one.status == "True" for one in found)
+    planned = evictions.plan(view, stuck, now)
+    told = [_told(one, planned.notes.get(one.type, "")) for one in found]
+    conditions = timed(told, subject.previous.get("conditions") or (), subject.generation, now)
     status = _figures(view) | {"observedGeneration": subject.generation, "conditions": conditions}
+    if planned.memory:
+        status["evictions"] = eviction_memory.shown(planned.memory)
     return Judgement(
         status=status,
         events=transitions(subject.previous, status),
         roll_back_to=roll_back_to(view),
         log_requests=tuple(LogRequest(pod.pod.name, pod.wants_log_of) for pod in view.current if pod.wants_log_of),
+        evict=planned.evict,
+        requeue_after_seconds=planned.again_after_seconds,
     )
+
+
+def _told(condition: Condition, note: str) -> Condition:
+    """Return the condition with what is done about it; one that holds needs nothing."""
+    if not note or condition.status == "True":
+        return condition
+    return dataclasses.replace(condition, message=f"{condition.message} {note}")
 
 
 def _conditions(view: View) -> list[Condition]:
@@ -125,7 +148,7 @@ def _figures(view: View) -> dict[str, Any]:
     if identities := _identities(view):
         status["identities"] = identities
     if view.pods:
-        status["pods"] = [_pod(pod) for pod in view.pods[:MAX_PODS]]
+        status["pods"] = [_pod(pod) for pod in _shown(view.pods)]
     if revision := _revision(view):
         status["revision"] = revision
         if roll := roll_status(view, revision):
@@ -170,10 +193,10 @@ def _identities(view: View) -> list[dict[str, Any]]:
     shared = bool(view.subject.resolved and view.subject.resolved.settings.cache.l2)
     groups: dict[str, dict[str, Any]] = {}
     for pod in view.live:
-        if pod.report is None or not pod.report.identity:
+        if pod.report is None or not pod.identity:
             continue
         entry = groups.setdefault(
-            pod.report.identity,
+            pod.identity,
             {
                 "identity": pod.report.identity,
                 "summary": pod.report.identity_summary or summary(pod.report, ranks),
@@ -190,6 +213,12 @@ def _identities(view: View) -> list[dict[str, Any]]:
     return [groups[key] for key in sorted(groups)][:MAX_IDENTITIES]
 
 
+def _shown(pods: Sequence[PodJudgement]) -> Sequence[PodJudgement]:
+    """Choose the pods of the status: those whose times have to be remembered first."""
+    chosen = sorted(pods, key=lambda pod: (pod.detached is None, pod.pod.name))[:MAX_PODS]
+    return sorted(chosen, key=lambda pod: pod.pod.name)
+
+
 def _pod(pod: PodJudgement) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": pod.pod.name, "phase": str(pod.phase), "restarts": pod.restarts}
     trouble = pod.diagnosis or pod.cache_down
@@ -198,8 +227,9 @@ def _pod(pod: PodJudgement) -> dict[str, Any]:
         "revision": pod.pod.revision or pod.pod.template_hash,
         "reason": trouble.sentence[:_TEXT_CHARACTERS] if trouble else "",
         "blockSize": pod.block_size,
-        "identity": pod.report.identity if pod.report else "",
+        "identity": pod.identity,
         "gpu": pod.gpu,
+        "detached": {"reason": pod.detached.reason, "since": pod.detached.since} if pod.detached else None,
     }
     return shown | {name: value for name, value in optional.items() if value}
 

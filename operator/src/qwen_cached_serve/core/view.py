@@ -35,6 +35,8 @@ class Subject:
     """Why the children could not be applied, in the API server's words; empty when they were."""
     apply_reason: str = "ApplyFailed"
     """Kind of that refusal: `NameTaken` (somebody else's object has the name), `ApplyRefused` or `ApplyForbidden`."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Evictions that the API server has just refused: by the pod's uid, in its words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,19 @@ field is a bug.
 
 from __future__ import annotations
 
-import json
 import urllib.parse
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
 from qwen_cached_serve.kube import connection
+from qwen_cached_serve.kube.answers import error_of, parsed
 from qwen_cached_serve.kube.port import (
     FIELD_MANAGER,
     PODS,
-    ApiError,
     Conflict,
     Forbidden,
-    Invalid,
     LogWindow,
     Manifest,
     NotFound,
@@ -172,6 +169,20 @@ class KubeClient:
         except NotFound:
             return
 
+    async def evict(self, namespace: str, name: str, *, uid: str) -> bool:
+        """See `Port.evict`."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        try:
+            await self._request("POST", PODS.path(namespace, name, "eviction"), [], eviction)
+        except (NotFound, Conflict):
+            return False  # gone, or another pod has the name
+        return True
+
     async def pod_log(self, namespace: str, pod: str, container: str, window: LogWindow) -> str:
         """See `Port.pod_log`."""
         query = [
@@ -208,7 +219,7 @@ class KubeClient:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Manifest:
-        return _parse(await self._raw(method, path, query or [], body, content_type=content_type, accept=accept))
+        return parsed(await self._raw(method, path, query or [], body, content_type=content_type, accept=accept))
 
     async def _raw(
         self,
@@ -254,7 +265,7 @@ class KubeClient:
                 self._observe(method, code)
         if 200 <= response.status < 300:
             return raw
-        raise error_of(response.status, _parse(raw), response.headers.get("Retry-After", ""))
+        raise error_of(response.status, parsed(raw), response.headers.get("Retry-After", ""))
 
     def _allowed_seconds(self, method: str, path: str) -> float:
         if method == "GET" or self._guard is None:
@@ -263,34 +274,3 @@ class KubeClient:
         if left <= 0:
             raise WriteDenied(f"{method} {path}: leadership ended, nothing is written any more")
         return min(self._timeout, left)
-
-
-def error_of(status: int, answer: Manifest, retry_after: str = "") -> ApiError:
-    """Return the port's error for an HTTP answer that is not a success (`answer` is the API's Status object)."""
-    message = str(answer.get("message") or f"the API server answered {status}")
-    reason = str(answer.get("reason") or "")
-    details = answer.get("details") or {}
-    seconds = details.get("retryAfterSeconds") or (int(retry_after) if retry_after.isdigit() else 0)
-    kind: type[ApiError]
-    if "field not declared in schema" in message:
-        # Server-side apply answers 500 to an unknown field (seen with 1.36.3), yet sending it again never helps.
-        kind = Invalid
-    elif status in (401, 403):
-        kind = Forbidden
-    elif status == 404:
-        kind = NotFound
-    elif status == 409:
-        kind = Conflict
-    elif status == 429 or status >= 500:
-        kind = Transient
-    else:
-        kind = Invalid
-    return kind(message, status=status, reason=reason, retry_after_seconds=float(seconds))
-
-
-def _parse(raw: bytes) -> Manifest:
-    try:
-        parsed: Any = json.loads(raw)
-    except ValueError:
-        return {"message": raw[:500].decode("utf-8", "replace")}
-    return parsed if isinstance(parsed, dict) else {}

@@ -105,6 +105,10 @@ class Transient(ApiError):  # noqa: N818
     """429, 5xx, timeout, connection lost: the same request may succeed later, and may even have succeeded."""
 
 
+class Budget(ApiError):  # noqa: N818
+    """429 (or 500) to an eviction: a PodDisruptionBudget does not allow it now. No fault; try again later."""
+
+
 class WriteDenied(Exception):  # noqa: N818
     """A write was stopped before it was sent: this process no longer holds the leadership."""
 
@@ -161,6 +165,10 @@ class Port(Protocol):
 
     async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
         """Delete the object with this uid in the background; one that is gone already is no error."""
+        ...
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> bool:
+        """Evict the pod with this uid; whether it was there. `Budget` while a PodDisruptionBudget keeps it."""
         ...
 
     async def pod_log(self, namespace: str, pod: str, container: str, window: LogWindow) -> str:

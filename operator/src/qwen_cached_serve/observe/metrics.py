@@ -56,6 +56,12 @@ class Metrics:
             ["kind", "result"],
             registry=self.registry,
         )
+        self._evictions = Counter(
+            "qwen_cached_serve_evictions",
+            "Pods that the operator replaced by itself, by reason and result (evicted, gone, held_back).",
+            ["reason", "result"],
+            registry=self.registry,
+        )
         self._leader = Gauge(
             "leader_election_master_status", "1 while this process leads.", ["name"], registry=self.registry
         )
@@ -86,6 +92,10 @@ class Metrics:
     def applied(self, kind: str, result: str) -> None:
         """Count one decision about an object: `applied`, `unchanged` or `failed`."""
         self._writes.labels(kind, result).inc()
+
+    def evicted(self, reason: str, result: str) -> None:
+        """Count one answer to an eviction: `evicted`, `gone` (it was not there any more) or `held_back`."""
+        self._evictions.labels(reason, result).inc()
 
     def leading(self, name: str, leads: bool) -> None:
         """Publish whether this process leads."""

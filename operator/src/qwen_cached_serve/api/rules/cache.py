@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from qwen_cached_serve.api import quantity
 from qwen_cached_serve.api.rules.rule import Node, Rule, quote
-from qwen_cached_serve.api.rules.shapes import is_quantity, is_size, not_implemented
+from qwen_cached_serve.api.rules.shapes import is_quantity, is_size
 from qwen_cached_serve.api.v1alpha1 import defaults
 
 _OVERHEAD = quantity.format_bytes(defaults.CACHE_SERVER_OVERHEAD_BYTES)
@@ -77,13 +77,6 @@ RULES = (
         explain=_explain_l1,
         accepts=(_limited("64Gi", "66Gi"), _limited("1Gi", 3221225472), _limited("1.5Gi", "3.5Gi")),
         rejects=(_limited("64Gi", "64Gi"), _limited("60Gi", "60G"), _limited("64Gi", "65.9Gi"), _limited("1Gi", 1)),
-    ),
-    not_implemented(
-        "spec.cache",
-        "onUnavailable",
-        "RecyclePod",
-        instead="remove cache.onUnavailable or set it to ServeWithoutCache",
-        base={"onUnavailable": "ServeWithoutCache"},
     ),
     Rule(
         name="cache.l2-type-not-implemented",

@@ -49,13 +49,6 @@ RULES = (
         accepts=({},),
         rejects=({"disruptionBudget": {"maxUnavailable": 1}}, {"disruptionBudget": {}}),
     ),
-    not_implemented(
-        "spec.rollout",
-        "onCompatibilityChange",
-        "Roll",
-        instead="remove rollout.onCompatibilityChange or set it to Isolate",
-        base={"onCompatibilityChange": "Isolate"},
-    ),
     Rule(
         name="rollout-pods",
         scopes=("spec.rollout.maxSurge", "spec.rollout.maxUnavailable"),

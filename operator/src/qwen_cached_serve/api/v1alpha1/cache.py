@@ -80,7 +80,9 @@ class CacheSpec(ApiModel):
     on_unavailable: Annotated[
         Literal["ServeWithoutCache", "RecyclePod"] | None, Default(defaults.ON_UNAVAILABLE), KEEPS_PODS
     ] = None
-    """What happens when the cache server fails while the engine runs. RecyclePod is not implemented yet."""
+    """What happens when an engine serves without its cache for longer than it heals by itself (ten minutes, and a
+    second for each GiB of L1). ServeWithoutCache leaves it so. RecyclePod replaces the pod by eviction, one at a time;
+    with one replica nobody answers meanwhile, with more the last one that answers is never taken."""
     l1: L1Spec | None = None
     """The first tier: main memory. Required while the cache is on."""
     chunk_blocks: Annotated[int | None, Field(ge=1, le=64), Default(defaults.CHUNK_BLOCKS)] = None

@@ -54,11 +54,10 @@ class RolloutSpec(ApiModel):
     on_failure: Annotated[Literal["Hold", "RollBack"] | None, Default(defaults.ON_FAILURE)] = None
     """Hold leaves a failed roll where it stopped, the pods not yet replaced keep serving. RollBack brings
     the last revision that was fully rolled out back and keeps it until the spec changes; Stalled says so."""
-    on_compatibility_change: Annotated[Literal["Isolate", "Roll"] | None, Default(defaults.ON_COMPATIBILITY_CHANGE)] = (
-        None
-    )
-    """What happens when pods of one spec cannot read each other's cache entries. Isolate leaves them. Roll, replacing
-    the older ones, is not implemented yet."""
+    on_compatibility_change: Literal["Isolate", "Roll"] | None = None
+    """What happens when new pods of an unchanged spec cannot read the older ones' cache entries (a moved tag, another
+    driver). Isolate leaves both. Roll replaces the older ones by eviction, one at a time, at most three an hour; on
+    different GPU models it replaces none. Default: Roll with cache.l2, which pods share, and Isolate without."""
     on_operator_upgrade: Annotated[
         Literal["Keep", "Roll"] | None,
         Default(defaults.ON_OPERATOR_UPGRADE),

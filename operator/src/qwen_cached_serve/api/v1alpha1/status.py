@@ -10,6 +10,7 @@ from qwen_cached_serve.api.base import BY_NAME, Default, ListType, StatusModel
 
 Text = Annotated[str, Field(max_length=1024)]
 Name = Annotated[str, Field(max_length=253)]
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 UNSEEN_GENERATION = -1
 """`status.observedGeneration` of a resource that no operator has looked at."""
 Arguments = Annotated[tuple[Annotated[str, Field(max_length=8192)], ...] | None, Field(max_length=400)]
@@ -26,7 +27,7 @@ class Condition(StatusModel):
     """Why, as one word for machines."""
     message: Annotated[str, Field(max_length=32768)]
     """Why, as a sentence for people that says what to do."""
-    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    last_transition_time: Time
     """When `status` last changed."""
     observed_generation: Annotated[int | None, Field(ge=0)] = None
     """Generation of the spec that the statement is about."""
@@ -77,6 +78,15 @@ class IdentityStatus(StatusModel):
     """Number of these pods."""
 
 
+class DetachedStatus(StatusModel):
+    """That an engine serves without its cache."""
+
+    reason: Name
+    """NotRegistered or CacheServerDown."""
+    since: Time
+    """When the operator first saw it."""
+
+
 class PodStatus(StatusModel):
     """One pod, as far as it is known."""
 
@@ -98,6 +108,29 @@ class PodStatus(StatusModel):
     """Its GPU model."""
     restarts: int | None = None
     """Restarts of its containers."""
+    detached: DetachedStatus | None = None
+    """That its engine serves without its cache."""
+
+
+class EvictionStatus(StatusModel):
+    """One pod that the operator has replaced, or is about to."""
+
+    uid: Name
+    """The pod's uid."""
+    pod: Name
+    """The pod's name."""
+    reason: Name
+    """Why: CompatibilityChanged, NotRegistered, CacheServerDown or BlockSizeMismatch."""
+    template: Name | None = None
+    """Hash of the pod template that it was made from."""
+    identity: Name | None = None
+    """Compatibility identity that it had."""
+    target: Name | None = None
+    """Compatibility identity of the newer pods."""
+    time: Time
+    """When it was decided."""
+    held_back: Text | None = None
+    """Why the API server does not let it go yet, for example a PodDisruptionBudget."""
 
 
 class PlanStatus(StatusModel):
@@ -171,6 +204,8 @@ class Status(StatusModel):
     """Groups of pods that can read each other's cache entries."""
     pods: Annotated[tuple[PodStatus, ...] | None, Field(max_length=20), BY_NAME] = None
     """The first twenty pods."""
+    evictions: Annotated[tuple[EvictionStatus, ...] | None, Field(max_length=8), ListType("map", ("uid",))] = None
+    """The pods that the operator replaced by itself last, the oldest first."""
     plan: PlanStatus | None = None
     """The argument vectors that the pods run with."""
     tuning: Annotated[tuple[TuningStatus, ...] | None, Field(max_length=16), BY_NAME] = None
