@@ -45,7 +45,8 @@ def build(
     module: Annotated[
         list[str] | None,
         typer.Option(
-            "--module", help="Only this one: kubernetes, etcd, containerd, kwok; helm, promtool (repeatable)."
+            "--module",
+            help="Only this one: kubernetes, etcd, containerd, kwok; helm, promtool, gitops-judge (repeatable).",
         ),
     ] = None,
 ) -> None:

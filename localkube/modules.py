@@ -94,6 +94,8 @@ GITOPS_JUDGE = Module("gitops-judge", ("gitops-judge",))
 TOOLS = (HELM, PROMTOOL, GITOPS_JUDGE)
 # Read, never built: the definitions of ServiceMonitor, PodMonitor and PrometheusRule.
 PROMETHEUS_OPERATOR = Module("prometheus-operator", ())
+# The same of Argo CD, Flux and KEDA, for the manifests of examples/.
+GITOPS_DEFINITIONS = Module("gitops-definitions", ())
 
 
 def kubernetes(version: str) -> Module:

@@ -53,6 +53,8 @@ CONTROL_PLANE_BUILD = [
     "kwok",
 ]
 NODE_BUILD = [PYTHON, "-m", "localkube", "build"]
+TEST_TOOLS_BUILD = [*NODE_BUILD, "--module", "helm", "--module", "gitops-judge", "--module", "promtool"]
+"""Nobody waits for it: a test that comes earlier builds its own tool, under the same lock."""
 IMAGES_BUILD = [PYTHON, "-m", "images.build"]
 ENGINE_ENV_BUILD = [PYTHON, "-m", "tools.engine_env"]
 PREREQUISITES = [PYTHON, "-m", "localkube", "prereqs", "--install"]
@@ -209,7 +211,7 @@ def run_here(run: Run, wanted: set[str], *, built: bool) -> None:
         if node_gap:
             for tier in node_tiers:
                 run.skip(tier, node_gap)
-        elif node_tiers and (built or run.built("build-node", lambda: sum(build.wait() for build in builds))):
+        elif node_tiers and (built or run.built("build-node", lambda: wait_for_node(builds))):
             with_node_cluster(node_tiers, run)
     finally:
         for build in builds:
@@ -235,7 +237,7 @@ def run_all(run: Run) -> None:
         else:
             run.not_run("cluster")
             start("chart")
-        if missing_for_node() or run.built("build-node", lambda: sum(build.wait() for build in builds)):
+        if missing_for_node() or run.built("build-node", lambda: wait_for_node(builds)):
             start(*NODE_TIERS)
         else:
             run.not_run(*NODE_TIERS)
@@ -255,12 +257,20 @@ def start_builds(wanted: Set[str]) -> list[BackgroundBuild]:
     builds = []
     if needs_cluster:
         chain = [CONTROL_PLANE_BUILD] + ([NODE_BUILD] if needs_node else [])
+        if shutil.which("go") and not wanted.isdisjoint({"cluster", "chart"}):
+            chain.append(TEST_TOOLS_BUILD)
         builds.append(BackgroundBuild("the Kubernetes binaries", chain, BUILD / "logs" / "build-localkube.log"))
     if needs_node:
         # One after the other: both install the engine's packages, and the second finds them in the cache.
         chain = [IMAGES_BUILD] + ([ENGINE_ENV_BUILD] if "engine" in wanted else [])
         builds.append(BackgroundBuild("the images", chain, BUILD / "logs" / "build-images.log"))
     return builds
+
+
+def wait_for_node(builds: Sequence[BackgroundBuild]) -> float:
+    """Wait for the binaries of a node and for the images; the seconds that took."""
+    binaries, *images = builds
+    return binaries.wait(1) + sum(build.wait() for build in images)
 
 
 def main() -> int:
