@@ -106,6 +106,7 @@ which is in every release.
   "QCS_WORKERS" "workers"
   "QCS_RESYNC_SECONDS" "resyncSeconds"
   "QCS_POD_STATUS" "podStatus"
+  "QCS_MONITORING_NAMESPACES" "monitoring.namespaces"
   "HTTP_PROXY" "proxy.http"
   "HTTPS_PROXY" "proxy.https"
   "NO_PROXY" "proxy.noProxy"

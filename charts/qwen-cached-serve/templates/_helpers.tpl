@@ -70,6 +70,7 @@ annotations:
 {{- $env = append $env (dict "name" "QCS_WORKERS" "value" (toString .Values.workers)) -}}
 {{- $env = append $env (dict "name" "QCS_RESYNC_SECONDS" "value" (toString .Values.resyncSeconds)) -}}
 {{- if not .Values.podStatus }}{{ $env = append $env (dict "name" "QCS_POD_STATUS" "value" "false") }}{{ end -}}
+{{- if ne (join "," .Values.monitoring.namespaces) "monitoring" }}{{ $env = append $env (dict "name" "QCS_MONITORING_NAMESPACES" "value" (join "," .Values.monitoring.namespaces)) }}{{ end -}}
 {{- with .Values.proxy }}
 {{- if .http }}{{ $env = append $env (dict "name" "HTTP_PROXY" "value" .http) }}{{ end -}}
 {{- if .https }}{{ $env = append $env (dict "name" "HTTPS_PROXY" "value" .https) }}{{ end -}}

@@ -23,6 +23,7 @@ from qwen_cached_serve import __version__
 from qwen_cached_serve import settings as configuration
 from qwen_cached_serve.control import handlers
 from qwen_cached_serve.control.cache import Cache, Key
+from qwen_cached_serve.control.optional import OptionalChildren
 from qwen_cached_serve.control.podlogs import PodLogs
 from qwen_cached_serve.control.preflight import Preflight
 from qwen_cached_serve.control.queue import WorkQueue
@@ -30,10 +31,12 @@ from qwen_cached_serve.control.reconciler import Reconciler
 from qwen_cached_serve.control.resync import Resync
 from qwen_cached_serve.control.verify import Verifier
 from qwen_cached_serve.control.worker import work
+from qwen_cached_serve.core.beside import Readers
 from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.lease import LeaseElector
+from qwen_cached_serve.kube.watch import Watches
 from qwen_cached_serve.observe.metrics import Metrics, QueueMetrics, UnfinishedWork
 from qwen_cached_serve.observe.pods import PodReader
 from qwen_cached_serve.observe.web import WebServer
@@ -77,6 +80,9 @@ class Operator:
         self._reader = PodReader()
         self._verifier = Verifier(reader=self._reader, cache=self._cache, queue=self._queue)
         self._logs = PodLogs(port=client.limited(LOG_REQUEST_SECONDS), queue=self._queue)
+        self._optional = OptionalChildren(
+            source=Watches(client), cache=self._cache, queue=self._queue, namespaces=settings.namespaces
+        )
         self._watcher = handlers.Watcher(
             cache=self._cache,
             queue=self._queue,
@@ -88,9 +94,15 @@ class Operator:
             port=port,
             cache=self._cache,
             metrics=metrics,
-            defaults=OperatorDefaults(settings.engine_image, settings.engine_cpu_image),
+            defaults=OperatorDefaults(
+                settings.engine_image,
+                settings.engine_cpu_image,
+                Readers(connection.own_namespace(), settings.monitoring_namespaces),
+            ),
             enrich=lambda seen: self._logs.enriched(self._verifier.enriched(seen)),
             want_logs=self._logs.want,
+            problem=self._optional.problem,
+            wants=self._optional.wants,
         )
         self._web = WebServer(
             host=settings.bind_address,
@@ -138,6 +150,7 @@ class Operator:
             self._essential("resync", self._resync.run()),
             self._essential("pod-logs", self._logs.run()),
         ]
+        self._helpers += [self._essential(name, follow) for name, follow in self._optional.followers()]
         if self._settings.pod_status:
             self._helpers.append(self._essential("verifier", self._verify()))
         for number in range(self._settings.workers):
@@ -145,6 +158,7 @@ class Operator:
 
     async def _work(self) -> None:
         await self._lead.wait()
+        await self._optional.tried()
         await work(self._queue, self._reconciler.reconcile, self._metrics)
         if not self._stop.is_set():
             raise RuntimeError("a worker ended: this process no longer leads")

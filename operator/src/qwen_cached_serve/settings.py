@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qwen_cached_serve.core.beside import Readers
 from qwen_cached_serve.core.defaults import ENGINE_CPU_IMAGE, ENGINE_IMAGE
 
 ENV_PREFIX = "QCS_"
@@ -50,11 +51,13 @@ class OperatorSettings:
     workers: int = 4
     resync_seconds: int = 600
     pod_status: bool = True
+    monitoring_namespaces: tuple[str, ...] = Readers().monitoring_namespaces
 
     def __post_init__(self) -> None:
-        for namespace in self.namespaces:
-            if not _NAMESPACE.fullmatch(namespace):
-                raise SettingsError(f"--namespaces: {namespace!r} is not a namespace name; give names, comma separated")
+        for flag, names in (("--namespaces", self.namespaces), ("--monitoring-namespaces", self.monitoring_namespaces)):
+            for name in names:
+                if not _NAMESPACE.fullmatch(name):
+                    raise SettingsError(f"{flag}: {name!r} is not a namespace name; give names, comma separated")
         for flag, port in (("--health-port", self.health_port), ("--metrics-port", self.metrics_port)):
             if not 0 <= port <= 65535:
                 raise SettingsError(f"{flag}: {port} is not a port; give 1 to 65535, or 0 for any free one")
@@ -96,6 +99,10 @@ _OPTIONS = (
     _Option("workers", "resources reconciled at the same time"),
     _Option("resync_seconds", "seconds after which every resource is looked at even if nothing happened"),
     _Option("pod_status", "read /status of the pods' relay where it can be reached (true or false)"),
+    _Option(
+        "monitoring_namespaces",
+        "namespaces of Prometheus, comma separated: its pods may read figures of served pods with a NetworkPolicy",
+    ),
 )
 
 

@@ -17,6 +17,8 @@ class Bench:
         self.api = FakeApi()
         self.api.store(serve(**spec))
         self.defaults = OperatorDefaults()
+        self.unusable = {}  # optional kind -> why it cannot be used
+        self.wanted = {}
         self.cache = self.api.cache()
         self.metrics = Metrics()
         self.now = dt.datetime(2026, 11, 29, tzinfo=dt.UTC)
@@ -30,6 +32,8 @@ class Bench:
             cache=self.cache,
             metrics=self.metrics,
             defaults=self.defaults,
+            problem=lambda kind, _: self.unusable.get(kind),
+            wants=lambda key, kinds: self.wanted.update({key: set(kinds)}),
             utc_now=lambda: self.now,
         )
 

@@ -7,6 +7,7 @@ import copy
 from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Packed
 from qwen_cached_serve.kube.port import (
     CONTROLLER_REVISIONS,
+    OPTIONAL,
     OWNED,
     PODS,
     REPLICA_SETS,
@@ -118,7 +119,9 @@ class FakeApi:
         """A cache whose indices show what is stored, as kopf's would once every event has arrived."""
         made = Cache()
         made.complete = True
-        made.attach({kind: _Index(self, kind) for kind in (SERVES, *OWNED, CONTROLLER_REVISIONS, PODS, REPLICA_SETS)})
+        made.attach(
+            {kind: _Index(self, kind) for kind in (SERVES, *OWNED, *OPTIONAL, CONTROLLER_REVISIONS, PODS, REPLICA_SETS)}
+        )
         return made
 
     def _note(self, verb, kind, name):

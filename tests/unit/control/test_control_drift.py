@@ -168,3 +168,34 @@ def test_quantities_are_compared_by_amount(desired, found, same):
     assert (differing == []) is same
     if desired != found:
         assert differences({"image": desired}, {"image": found}) == ["image"]
+
+
+SELECTOR = {"matchLabels": {"a": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("desired", "live", "found"),
+    [
+        ({"podSelector": SELECTOR}, {"podSelector": SELECTOR}, []),
+        ({"podSelector": SELECTOR}, {"podSelector": {**SELECTOR, "matchExpressions": []}}, []),
+        (
+            {"podSelector": SELECTOR},
+            {"podSelector": {"matchLabels": {"a": "1", "b": "2"}}},
+            ["podSelector.matchLabels.b"],
+        ),
+        ({"selector": {"a": "1"}}, {"selector": {"a": "1", "b": "2"}}, ["selector.b"]),
+        ({"selector": SELECTOR}, {"selector": {**SELECTOR, "matchExpressions": [{}]}}, ["selector.matchExpressions"]),
+        ({"namespaceSelector": {}}, {"namespaceSelector": {"matchLabels": {"a": "1"}}}, ["namespaceSelector"]),
+        ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"a": "1", "b": "2"}}, []),  # theirs
+    ],
+)
+def test_one_more_label_in_a_selector_is_a_difference(desired, live, found):
+    assert differences(desired, live) == found
+
+
+def test_one_more_port_in_a_policy_is_a_difference():
+    port = {"port": 8000, "protocol": "TCP"}
+    policy = {"spec": {"ingress": [{"ports": [port]}]}}
+    assert differences(policy, {"spec": {"ingress": [{"ports": [port, {"port": 9}]}]}}) == ["spec.ingress[0].ports"]
+    service = {"spec": {"ports": [port]}}
+    assert differences(service, {"spec": {"ports": [port, {"port": 9}]}}) == []

@@ -5,8 +5,8 @@ import datetime as dt
 
 import pytest
 
-from qwen_cached_serve.control.apply import COLLECTING_SECONDS
-from qwen_cached_serve.control.reconciler import REFUSED_AGAIN_SECONDS
+from qwen_cached_serve.control.apply import REFUSED_AGAIN_SECONDS
+from qwen_cached_serve.control.belonging import COLLECTING_SECONDS
 from qwen_cached_serve.core import names
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,

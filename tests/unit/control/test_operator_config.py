@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from qwen_cached_serve.kube.lease import LeaseTimes
-from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, LEASES, OWNED, READ_ONLY, SERVES
+from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, LEASES, OPTIONAL, OWNED, READ_ONLY, SERVES
 from qwen_cached_serve.settings import DEFAULT_LEASE_NAME
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,9 @@ def test_the_resource_itself_is_never_written(shipped):
     assert set(verbs) == {"get", "list", "watch"}
 
 
-@pytest.mark.parametrize("resource", [*OWNED, CONTROLLER_REVISIONS, *READ_ONLY], ids=lambda resource: resource.plural)
+@pytest.mark.parametrize(
+    "resource", [*OWNED, *OPTIONAL, CONTROLLER_REVISIONS, *READ_ONLY], ids=lambda resource: resource.plural
+)
 def test_what_is_watched_may_be_watched_and_only_children_written(shipped, resource):
     verbs = {
         verb
@@ -63,7 +65,7 @@ def test_what_is_watched_may_be_watched_and_only_children_written(shipped, resou
         if resource.group in rule["apiGroups"] and resource.plural in rule["resources"]
         for verb in rule["verbs"]
     }
-    written = {"create", "patch", "delete"} if resource in (*OWNED, CONTROLLER_REVISIONS) else set()
+    written = {"create", "patch", "delete"} if resource in (*OWNED, *OPTIONAL, CONTROLLER_REVISIONS) else set()
     assert verbs == {"get", "list", "watch"} | written
 
 

@@ -43,7 +43,10 @@ KEEPS = [
     {"service": {"type": "NodePort", "port": 8000}},
     {"rollout": {"maxSurge": 1, "onOperatorUpgrade": "Roll"}},
     {"monitoring": {"podMonitor": "Disabled"}},
-    {"networkPolicy": {"mode": "Disabled"}},
+    {"networkPolicy": {"mode": "Enabled", "allowedClients": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
+    {"monitoring": {"podMonitor": "Enabled", "interval": "30s", "labels": {"a": "b"}}},
+    {"disruptionBudget": {"maxUnavailable": 2}},
+    {"service": {"annotations": {"a": "b"}}},
     {"engine": {"autoTune": "Disabled"}},
     {"cache": {"onUnavailable": "ServeWithoutCache"}},
     {"engine": {"image": "other/vllm:v0.33.0"}},  # compared beside the hash
@@ -148,7 +151,7 @@ def test_a_mark_below_one_that_keeps_the_pods_counts():
 def test_every_field_that_keeps_pods_says_so_in_its_description():
     """Hash and descriptions come from one mark; a description that promised more than the hash keeps would lie."""
     schema = resource_schema()["properties"]["spec"]
-    for name in ("replicas", "service", "rollout", "monitoring", "networkPolicy"):
+    for name in ("replicas", "service", "rollout", "monitoring", "networkPolicy", "disruptionBudget"):
         text = schema["properties"][name]["description"]
         assert "restart" in text.lower(), name
         assert name not in canonical(spec())

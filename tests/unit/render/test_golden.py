@@ -39,4 +39,6 @@ def test_golden(case, update_golden):
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name)
 def test_kubernetes_schemas_take_the_manifests(case, version):
     for manifest in rendered(case / "in.yaml"):
+        if manifest["kind"] == "PodMonitor":
+            continue  # not Kubernetes' own: applied strictly to its real definition in tests/cluster
         kubernetes_validate.validate(manifest, version, strict=True)

@@ -33,7 +33,7 @@ from qwen_cached_serve.kube.connection import Origin
 from qwen_cached_serve.kube.port import Manifest
 from qwen_cached_serve.render.manifests import RenderError, render_children
 
-EXPLICIT = ("replicas", "lifecycle", "service", "rollout")
+EXPLICIT = ("replicas", "lifecycle", "service", "monitoring", "networkPolicy", "disruptionBudget", "rollout")
 """Parts of a spec that keep the pods and are worth a line when they change."""
 _ABSENT = "default"
 """What a field that is not there has."""

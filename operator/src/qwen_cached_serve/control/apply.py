@@ -10,6 +10,8 @@ Order and safety:
   is on its way;
 - what the pods need (ConfigMap, account, Service) comes before the Deployment;
 - an immutable ConfigMap whose content is not ours any more is made anew, since it cannot be corrected;
+- optional children (a NetworkPolicy, for instance) come before the Deployment, too, but nothing waits for them: what
+  the API server says of one is told, and the pods roll;
 - the revision they are made from is stored before any of them: a process that ends in between leaves nothing that the
   next one would not find again;
 - an old ConfigMap or account goes only when no pod, no ReplicaSet and no stored revision names it: a rollback needs it
@@ -26,13 +28,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from qwen_cached_serve.control import drift
-from qwen_cached_serve.control.cache import OWNER_UID_LABEL, Cache, Snapshot
-from qwen_cached_serve.core import names
+from qwen_cached_serve.control.belonging import controlled_by, going, may_take, named_by_pods, owner_words
+from qwen_cached_serve.control.cache import Cache, Snapshot
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
-    SERVES,
+    OPTIONAL,
     SERVICE_ACCOUNTS,
     ApiError,
     Conflict,
@@ -48,13 +50,13 @@ from qwen_cached_serve.observe.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-_PRUNED = (CONFIG_MAPS, SERVICE_ACCOUNTS)
+_PRUNED = (CONFIG_MAPS, SERVICE_ACCOUNTS, *OPTIONAL)
 """Kinds whose names or existence depend on the spec."""
 
-COLLECTING_SECONDS = 300.0
-"""How long the end of a former resource's children is waited for. The garbage collector needs a second or two; with
-`--cascade=foreground` a Deployment stays until its pods have ended. Later somebody has to be told."""
 COLLECTED_AGAIN_SECONDS = 1.0
+REFUSED_AGAIN_SECONDS = 60.0
+"""When to try a refused child again: what is in its way (a foreign object, a quota) is not watched."""
+FAILED_AGAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,9 @@ class Refusal:
     kind: str
     name: str
     code: str
-    """`NameTaken`, `ApplyRefused` or `ApplyForbidden`."""
+    """`NameTaken`, `ApplyRefused` or `ApplyForbidden`; of an optional child also `ApplyFailed`."""
     message: str
+    again_after_seconds: float = REFUSED_AGAIN_SECONDS
 
 
 @dataclass(slots=True)
@@ -76,8 +79,17 @@ class Report:
     """`Kind/name`, with what differed."""
     deleted: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    beside: list[Refusal] = field(default_factory=list)
+    """Of optional children; the others were applied all the same."""
+    notes: tuple[str, ...] = ()
+    """About kinds that the cluster does not have."""
     stored: bool = False
     """Whether a revision was stored or got the next number."""
+
+    @property
+    def again_after_seconds(self) -> float | None:
+        """When to try again what was refused."""
+        return min((refusal.again_after_seconds for refusal in (*self.refusals, *self.beside)), default=None)
 
     @property
     def changed(self) -> bool:
@@ -107,8 +119,8 @@ class Applier:
         `store` stores the revision they belong to, where that is still due.
 
         Raises:
-            ApiError: trouble that is not about one child: no answer, conflict (also while objects of a former resource
-                are being deleted), a terminating namespace.
+            ApiError: trouble that is not about one child or an optional one: no answer, conflict (also while objects of
+                a former resource are being deleted), a terminating namespace.
 
         """
         report = Report()
@@ -119,6 +131,8 @@ class Applier:
             else:
                 self._metrics.applied(manifest["kind"], "unchanged")
         due = [(m, reasons[_place(m)]) for m in (await whole() if reasons else ()) if _place(m) in reasons]
+        optional = [(m, reason) for m, reason in due if resource_of(m) in OPTIONAL]
+        due = [(m, reason) for m, reason in due if resource_of(m) not in OPTIONAL]
         missing = [m for m, _ in due if _place(m) not in snapshot.children]
         report.refusals += await self._taken(snapshot, missing)
         if not report.refusals and store:
@@ -127,7 +141,9 @@ class Applier:
             return report
         first = [(m, reason) for m, reason in due if resource_of(m) is not DEPLOYMENTS]
         ends = await asyncio.gather(
-            *(self._apply(snapshot, m, reason, report) for m, reason in first), return_exceptions=True
+            *(self._apply(snapshot, m, reason, report) for m, reason in first),
+            *(self._apply_optional(snapshot, m, reason, report) for m, reason in optional),
+            return_exceptions=True,
         )
         for end in ends:  # raised only now, so that none of them is still on its way
             if isinstance(end, BaseException):
@@ -158,14 +174,20 @@ class Applier:
         if not self._cache.complete:
             return
         wanted = {_place(m) for m in desired}
-        named = _named(snapshot) | {(CONFIG_MAPS, name) for name in config_maps}
+        named = named_by_pods(snapshot) | {(CONFIG_MAPS, name) for name in config_maps}
         for (kind, name), child in snapshot.children.items():
             if kind not in _PRUNED or (kind, name) in wanted or (kind, name) in named:
                 continue
-            if not _controlled_by(child, snapshot.serve["metadata"]["uid"]):
+            if not controlled_by(child, snapshot.serve["metadata"]["uid"]):
                 continue
             metadata = child["metadata"]
-            await self._port.delete(kind, metadata["namespace"], name, uid=metadata["uid"])
+            try:
+                await self._port.delete(kind, metadata["namespace"], name, uid=metadata["uid"])
+            except ApiError as error:
+                if kind not in OPTIONAL:
+                    raise
+                report.beside.append(_optional_refusal(kind, name, error))
+                continue
             self._cache.deleted(kind, metadata["namespace"], name, metadata["uid"])
             report.deleted.append(f"{kind.kind}/{name}")
 
@@ -179,22 +201,42 @@ class Applier:
             live = await self._port.get(kind, metadata["namespace"], metadata["name"])
         except NotFound:
             return None
-        if _going(live, snapshot.serve, self._utc_now()):
+        if going(live, snapshot.serve, self._utc_now()):
             raise Conflict(
                 f"the {kind.kind} {metadata['name']} has to go first: it is being deleted, or belonged to a former "
                 "resource of this name",
                 status=409,
                 retry_after_seconds=COLLECTED_AGAIN_SECONDS,
             )
-        if _may_take(live, snapshot.serve):
+        if may_take(live, snapshot.serve):
             return None
         return Refusal(
             kind.kind,
             metadata["name"],
             "NameTaken",
-            f"A {kind.kind} named {metadata['name']} exists already and belongs to {_owner_words(live)}; "
+            f"A {kind.kind} named {metadata['name']} exists already and belongs to {owner_words(live)}; "
             "it is left alone. Remove it, or create this resource under another name.",
         )
+
+    async def _apply_optional(self, snapshot: Snapshot, manifest: Manifest, reason: str, report: Report) -> None:
+        kind, name = resource_of(manifest), manifest["metadata"]["name"]
+        try:
+            missing = _place(manifest) not in snapshot.children
+            refusal = await self._owner_problem(snapshot, manifest) if missing else None
+            if refusal is None:
+                written = await self._port.apply(manifest)
+        except ApiError as error:
+            self._metrics.applied(kind.kind, "failed")
+            refusal = _optional_refusal(kind, name, error)
+        if refusal is not None:
+            report.beside.append(refusal)
+            return
+        self._applied(kind, written, reason, report)
+
+    def _applied(self, kind: Resource, written: Manifest, reason: str, report: Report) -> None:
+        self._metrics.applied(kind.kind, "applied")
+        self._cache.wrote(written)
+        report.applied.append(f"{kind.kind}/{written['metadata']['name']} ({reason})")
 
     async def _apply(self, snapshot: Snapshot, manifest: Manifest, reason: str, report: Report) -> None:
         kind, name = resource_of(manifest), manifest["metadata"]["name"]
@@ -212,9 +254,7 @@ class Applier:
                 raise
             report.refusals.append(refusal)
             return
-        self._metrics.applied(kind.kind, "applied")
-        self._cache.wrote(written)
-        report.applied.append(f"{kind.kind}/{name} ({reason})")
+        self._applied(kind, written, reason, report)
 
 
 def _place(manifest: Manifest) -> tuple[Resource, str]:
@@ -240,61 +280,7 @@ def _refusal(kind: Resource, name: str, error: ApiError) -> Refusal | None:
     return None
 
 
-def _controller(manifest: Manifest) -> Manifest | None:
-    references = manifest["metadata"].get("ownerReferences") or []
-    return next((reference for reference in references if reference.get("controller")), None)
-
-
-def _controlled_by(manifest: Manifest, uid: str) -> bool:
-    controller = _controller(manifest)
-    return controller is not None and controller.get("uid") == uid
-
-
-def _going(live: Manifest, serve: Manifest, now: dt.datetime) -> bool:
-    """Whether a live object is about to vanish, so that its name will be free: it is being deleted, or its owner was
-    a former resource of the same name. False once it should have been gone long ago.
-    """
-    controller = _controller(live) or {}
-    me = serve["metadata"]
-    former = (
-        (controller.get("apiVersion"), controller.get("kind")) == (SERVES.api_version, SERVES.kind)
-        and controller.get("name") == me["name"]
-        and controller.get("uid") != me["uid"]
-    )
-    ending = live["metadata"].get("deletionTimestamp")
-    if not former and not ending:
-        return False
-    since = [dt.datetime.fromisoformat(text) for text in (me.get("creationTimestamp"), ending) if text]
-    return not since or now - max(since) < dt.timedelta(seconds=COLLECTING_SECONDS)
-
-
-def _may_take(live: Manifest, serve: Manifest) -> bool:
-    """Whether a live object is this resource's own: by its controller, or left behind by it (`--cascade=orphan`)."""
-    controller = _controller(live)
-    if controller is not None:
-        return bool(controller.get("uid") == serve["metadata"]["uid"])
-    labels = live["metadata"].get("labels") or {}
-    annotations = live["metadata"].get("annotations") or {}
-    ours = labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY and OWNER_UID_LABEL in labels
-    return ours and annotations.get(names.NAME_ANNOTATION) == serve["metadata"]["name"]
-
-
-def _owner_words(live: Manifest) -> str:
-    controller = _controller(live)
-    if controller:
-        return f"{controller.get('kind')} {controller.get('name')} (uid {controller.get('uid')})"
-    return "nobody of this operator's"
-
-
-def _named(snapshot: Snapshot) -> set[tuple[Resource, str]]:
-    """Return the ConfigMaps and accounts that a pod or a ReplicaSet still names."""
-    named: set[tuple[Resource, str]] = set()
-    templates = [(rs.get("spec") or {}).get("template") or {} for rs in snapshot.replica_sets]
-    for owner in (*snapshot.pods, *templates):
-        spec = owner.get("spec") or {}
-        for volume in spec.get("volumes") or []:
-            if "configMap" in volume:
-                named.add((CONFIG_MAPS, volume["configMap"].get("name", "")))
-        if spec.get("serviceAccountName"):
-            named.add((SERVICE_ACCOUNTS, spec["serviceAccountName"]))
-    return named
+def _optional_refusal(kind: Resource, name: str, error: ApiError) -> Refusal:
+    again = error.retry_after_seconds or FAILED_AGAIN_SECONDS
+    failed = Refusal(kind.kind, name, "ApplyFailed", f"The {kind.kind} {name} is not as asked: {error.message}", again)
+    return _refusal(kind, name, error) or failed

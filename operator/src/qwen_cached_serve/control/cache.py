@@ -1,4 +1,4 @@
-"""What the operator believes about the cluster: kopf's indices, corrected by what it wrote itself.
+"""What the operator believes about the cluster: kopf's indices (and `optional`'s), corrected by what it wrote itself.
 
 The indices lag behind our own writes by one watch event, and they miss what vanished while a watch was broken
 (after a `410 Gone` kopf lists anew but never compares). Two corrections make reads trustworthy:
@@ -27,6 +27,7 @@ from qwen_cached_serve.kube.port import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     FIELD_MANAGER,
+    OPTIONAL,
     OWNED,
     PODS,
     READ_ONLY,
@@ -39,7 +40,8 @@ from qwen_cached_serve.kube.port import (
 
 OVERLAY_SECONDS = 30.0
 _POD_SPEC = ("nodeName", "schedulingGates", "volumes", "serviceAccountName")
-_WRITTEN = (SERVES, *OWNED, CONTROLLER_REVISIONS)
+_CHILDREN = (*OWNED, *OPTIONAL)
+_WRITTEN = (SERVES, *_CHILDREN, CONTROLLER_REVISIONS)
 FOREIGN_KEY = "foreignFields"
 """Where a kept Deployment has the fields of its pod template that are not this operator's, as `field (manager)`."""
 _FOREIGN_SHOWN = 8
@@ -77,7 +79,7 @@ class Snapshot:
 
     serve: Manifest
     children: Mapping[tuple[Resource, str], Manifest] = field(default_factory=dict)
-    """By kind and name; of OWNED only."""
+    """By kind and name; of OWNED and OPTIONAL only."""
     pods: tuple[Manifest, ...] = ()
     replica_sets: tuple[Manifest, ...] = ()
     revisions: tuple[Manifest, ...] = ()
@@ -103,8 +105,8 @@ class Cache:
         self._ghosts: dict[Resource, set[str]] = {kind: set() for kind in (*_WRITTEN, *READ_ONLY)}
 
     def attach(self, indices: Mapping[Resource, Index]) -> None:
-        """Take the indices; called once, when kopf has made them."""
-        self._indices = dict(indices)
+        """Take indices of further kinds."""
+        self._indices |= indices
 
     def all_keys(self) -> list[Key]:
         """Return the keys of all resources."""
@@ -128,7 +130,7 @@ class Cache:
             serve=packed.manifest(),
             children={
                 (kind, child.name): child.manifest()
-                for kind in OWNED
+                for kind in _CHILDREN
                 for child in self._children(kind, key[0], packed.uid)
             },
             pods=self._sorted(PODS, key[0], packed.uid),

@@ -5,6 +5,9 @@ own. So only what we *state* is compared: every stated field must be there with 
 object has is somebody else's. Fields that we no longer state are not seen here: the hash of the whole manifest, an
 annotation that is itself part of it, differs then.
 
+Maps and lists that the API merges as a whole (`_ATOMIC_MAPS`, lists without a key) are ours as a whole: one more label
+in a selector is a difference.
+
 Four spellings of the API count as equal: an empty value and an absent one (`omitempty`), quantities of the same
 amount (`1024Mi`, `1Gi`), `1` and `1.0`, and list items in another order where the API merges lists by a key.
 """
@@ -46,6 +49,7 @@ _LIST_KEYS: dict[str, tuple[str, ...]] = {
     "resourceClaims": ("name",),
     "hostAliases": ("ip",),
 }
+_ATOMIC_MAPS = frozenset({"selector", "podSelector", "namespaceSelector"})
 _CONTAINER_PORT_KEYS = ("containerPort", "protocol")
 _SERVICE_PORT_KEYS = ("port", "protocol")
 
@@ -91,7 +95,7 @@ def _walk(desired: Any, live: Any, path: str) -> Iterator[str]:
     if desired is None:
         return
     if _empty(desired):
-        if not _empty(live) and not isinstance(desired, dict | list):
+        if not _empty(live) and (not isinstance(desired, dict | list) or path.rsplit(".", 1)[-1] in _ATOMIC_MAPS):
             yield path
     elif isinstance(desired, dict):
         if not isinstance(live, dict):
@@ -99,10 +103,23 @@ def _walk(desired: Any, live: Any, path: str) -> Iterator[str]:
             return
         for key, value in desired.items():
             yield from _walk(value, live.get(key), f"{path}.{key}" if path else key)
+        if path.rsplit(".", 1)[-1] in _ATOMIC_MAPS:
+            yield from (f"{path}.{line}" for line in _added(desired, live, ""))
     elif isinstance(desired, list):
         yield from _walk_list(desired, live, path)
     elif not _same(desired, live, path):
         yield path
+
+
+def _added(desired: dict[str, Any], live: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield what a live map has beside what is desired."""
+    for key, value in live.items():
+        where = f"{path}.{key}" if path else key
+        if key not in desired:
+            if not _empty(value):
+                yield where
+        elif isinstance(value, dict) and isinstance(desired[key], dict):
+            yield from _added(desired[key], value, where)
 
 
 def _walk_list(desired: list[Any], live: Any, path: str) -> Iterator[str]:
@@ -131,7 +148,7 @@ def _keys_of(path: str, items: list[Any]) -> tuple[str, ...]:
     if not all(isinstance(item, dict) for item in items):
         return ()
     field = path.rsplit(".", 1)[-1]
-    if field == "ports":
+    if field == "ports" and "ingress[" not in path:  # a NetworkPolicy's are atomic
         return _CONTAINER_PORT_KEYS if "containerPort" in items[0] else _SERVICE_PORT_KEYS
     return _LIST_KEYS.get(field, ())
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import structlog
 
 from qwen_cached_serve.control.apply import Applier, Report, why_due
+from qwen_cached_serve.control.beside import Problem, by_use, optional_kinds
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
 from qwen_cached_serve.control.composition import foreign_fields
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused
@@ -30,13 +31,10 @@ from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.observed import Observation, observe
 from qwen_cached_serve.core.status import Judgement, LogRequest, judge
 from qwen_cached_serve.core.view import Subject
-from qwen_cached_serve.kube.port import DEPLOYMENTS, Manifest, Port
+from qwen_cached_serve.kube.port import DEPLOYMENTS, Manifest, Port, Resource
 from qwen_cached_serve.observe.metrics import Metrics
 
 log = structlog.get_logger(__name__)
-
-REFUSED_AGAIN_SECONDS = 60.0
-"""When to try a refused child again: what is in its way (a foreign object, a quota) is not watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,8 @@ class Reconciler:
         defaults: OperatorDefaults,
         enrich: Callable[[Observation], Observation] = lambda observation: observation,
         want_logs: Callable[[Key, Observation, Sequence[LogRequest]], None] = lambda *_: None,
+        problem: Problem = lambda *_: None,
+        wants: Callable[[Key, Collection[Resource]], None] = lambda *_: None,
         utc_now: Callable[[], dt.datetime] = _utc_now,
     ) -> None:
         self._cache = cache
@@ -74,6 +74,8 @@ class Reconciler:
         self._evictor = Evictor(port, self._reporter, metrics)
         self._enrich = enrich
         self._want_logs = want_logs
+        self._problem = problem
+        self._wants = wants
         self._utc_now = utc_now
 
     def warm_up(self) -> None:
@@ -93,12 +95,15 @@ class Reconciler:
             self._designer.forget(key)
             self._revisions.forget(key)
             self._metrics.forget(*key)
+            self._wants(key, ())
             return Outcome(summary={"gone": True})
         if snapshot.serve["metadata"].get("deletionTimestamp"):
             # The garbage collector takes the children by their owner references; nothing is made for a dying owner.
             return Outcome(summary={"deleting": True})
         desired, problems = self._design(snapshot.serve)
         choice = await self._revisions.choose(snapshot, desired) if desired else None
+        if choice:
+            self._wants(key, optional_kinds(choice.desired.manifests()))
         report = await self._children(snapshot, choice)
         if report.changed:
             snapshot = self._cache.snapshot(key) or snapshot
@@ -110,7 +115,7 @@ class Reconciler:
             # The revision's own event brings the next look, which applies the other one.
             await self._revisions.reject(snapshot, choice, judgement.roll_back_to)
         return Outcome(
-            again_after_seconds=REFUSED_AGAIN_SECONDS if report.refusals else judgement.requeue_after_seconds,
+            again_after_seconds=report.again_after_seconds or judgement.requeue_after_seconds,
             summary=_summary(report, wrote, problems),
         )
 
@@ -121,15 +126,19 @@ class Reconciler:
             return None, refused.problems
 
     async def _children(self, snapshot: Snapshot, choice: Choice | None) -> Report:
-        if choice is None or not choice.applies or choice.whole is None:
+        if choice is None:
             return Report()
-        manifests = choice.desired.manifests()
-        report = await self._applier.apply(snapshot, manifests, choice.whole, choice.store)
+        asked = by_use(choice.desired.manifests(), self._problem)
+        if not choice.applies or choice.whole is None:
+            return Report(notes=asked.notes)
+        report = await self._applier.apply(snapshot, asked.usable, choice.whole, choice.store)
+        report.beside += asked.refusals
+        report.notes = asked.notes
         if not report.refusals:
             gone = await self._revisions.prune(snapshot, choice)
             report.deleted += gone
             left = {record.config_map for record in choice.records if f"ControllerRevision/{record.name}" not in gone}
-            await self._applier.prune(snapshot, manifests, report, left)
+            await self._applier.prune(snapshot, choice.desired.manifests(), report, left)
         return report
 
     async def _evict(
@@ -160,11 +169,14 @@ class Reconciler:
             plan=choice.desired.plan if choice else None,
             problems=problems,
             previous=snapshot.serve.get("status") or {},
-            edit_waits=_edit_waits(snapshot, choice),
+            edit_waits=_edit_waits(snapshot, choice, self._problem),
             revision=dataclasses.replace(choice.state, foreign=foreign_fields(snapshot)) if choice else None,
             apply_error=" ".join(refusal.message for refusal in report.refusals),
             apply_reason=report.refusals[0].code if report.refusals else "",
             refused=refused,
+            beside_error=" ".join(refusal.message for refusal in report.beside),
+            beside_reason=report.beside[0].code if report.beside else "",
+            notes=report.notes,
         )
         observation = self._enrich(observe(deployment, snapshot.replica_sets, snapshot.pods))
         judgement = judge(subject, observation, self._utc_now())
@@ -173,11 +185,13 @@ class Reconciler:
         return judgement
 
 
-def _edit_waits(snapshot: Snapshot, choice: Choice | None) -> bool:
+def _edit_waits(snapshot: Snapshot, choice: Choice | None, problem: Problem) -> bool:
     """Whether a paused resource asks for other children than it has; before anything was made, nothing waits."""
     if choice is None or choice.desired.resolved.lifecycle != "Paused" or not snapshot.children:
         return False
-    return choice.waits or any(why_due(snapshot, manifest) for manifest in choice.desired.manifests())
+    return choice.waits or any(
+        why_due(snapshot, manifest) for manifest in by_use(choice.desired.manifests(), problem).usable
+    )
 
 
 def _summary(report: Report, wrote_status: bool, problems: tuple[str, ...]) -> dict[str, object]:
@@ -186,8 +200,8 @@ def _summary(report: Report, wrote_status: bool, problems: tuple[str, ...]) -> d
         said["applied"] = report.applied
     if report.deleted:
         said["deleted"] = report.deleted
-    if report.refusals:
-        said["refused"] = [f"{refusal.kind}/{refusal.name}: {refusal.code}" for refusal in report.refusals]
+    if refused := (*report.refusals, *report.beside):
+        said["refused"] = [f"{refusal.kind}/{refusal.name}: {refusal.code}" for refusal in refused]
     if problems:
         said["problems"] = list(problems)
     return said

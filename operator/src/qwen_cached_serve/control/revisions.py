@@ -35,7 +35,7 @@ from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, Manifest, Port
 Whole = Callable[[], Awaitable[Sequence[Manifest]]]
 
 _FOLLOWS = (
-    *("lifecycle", "replicas", "service_type", "service_port", "max_surge", "max_unavailable"),
+    *("lifecycle", "replicas", "service_type", "service_port", "beside", "max_surge", "max_unavailable"),
     *("on_failure", "on_operator_upgrade", "on_compatibility_change", "on_unavailable", "image_given"),
 )
 """What follows the present spec whichever revision runs (parts of `Resolved`)."""

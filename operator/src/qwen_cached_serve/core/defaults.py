@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from qwen_cached_serve.core.beside import Readers
 from qwen_cached_serve.core.versions import release_of_image
 
 ENGINE_IMAGE = "vllm/vllm-openai:v0.32.0"
@@ -14,10 +15,11 @@ ENGINE_CPU_IMAGE = "localhost/qcs-engine-cpu:0.32.0-0.5.6"
 
 @dataclass(frozen=True, slots=True)
 class OperatorDefaults:
-    """Settings of the operator that reach the pods of resources which do not say otherwise."""
+    """Settings of the operator that reach the children of resources which do not say otherwise."""
 
     engine_image: str = ENGINE_IMAGE
     engine_cpu_image: str = ENGINE_CPU_IMAGE
+    readers: Readers = field(default_factory=Readers)
 
     def image_for(self, accelerator: str) -> str:
         """Return the image for `GPU` or `CPU`."""

@@ -31,7 +31,11 @@ def spec_accepted(view: View) -> Condition:
     if problems:
         return Condition("SpecAccepted", "False", "Invalid", "; ".join(problems))
     revision = view.subject.revision
-    notes = (*(view.subject.resolved.warnings if view.subject.resolved else ()), *(revision.notes if revision else ()))
+    notes = (
+        *(view.subject.resolved.warnings if view.subject.resolved else ()),
+        *(revision.notes if revision else ()),
+        *view.subject.notes,
+    )
     if notes:
         return Condition(
             "SpecAccepted",
@@ -58,7 +62,14 @@ _DONE = frozenset({"Serving", "Stopped", "ScaledToZero"})
 
 
 def _state(view: View) -> tuple[str, str]:
-    """Name the one state that matters most."""
+    """Name the one state that matters most; an optional child that is missing matters when all else is done."""
+    reason, words = _state_of_pods(view)
+    if reason in _DONE and view.subject.beside_error:
+        return view.subject.beside_reason, f"{words} {shorten(view.subject.beside_error)}"
+    return reason, words
+
+
+def _state_of_pods(view: View) -> tuple[str, str]:
     subject, deployment = view.subject, view.deployment
     if subject.problems:
         running = " What runs stays as it is." if view.live else ""
@@ -142,6 +153,8 @@ def stalled(view: View) -> Condition:
     problem = view.problem
     if problem and problem.needs_a_person and not view.rolled_out:
         return Condition("Stalled", "True", problem.code, problem.sentence)
+    if _state_of_pods(view)[0] in _DONE and view.subject.beside_reason in ("NameTaken", "ApplyRefused"):
+        return Condition("Stalled", "True", view.subject.beside_reason, shorten(view.subject.beside_error))
     return Condition("Stalled", "False", "NotStalled", "No person is needed.")
 
 

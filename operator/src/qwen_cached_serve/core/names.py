@@ -13,6 +13,8 @@ import re
 
 GROUP = "qwencache.dev"
 MANAGED_BY = "qwen-cached-serve"
+OPERATOR_NAME = "qwen-cached-serve-operator"
+"""Value of the name label of the operator's own pods, in config/ and in the chart."""
 
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"

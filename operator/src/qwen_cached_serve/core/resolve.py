@@ -17,6 +17,7 @@ from qwen_cached_serve.api.v1alpha1.environment import EnvVar, ResourceRequireme
 from qwen_cached_serve.api.v1alpha1.model import DownloadVolume, ModelImageSource
 from qwen_cached_serve.api.v1alpha1.operations import BlockSizeProbeSpec, RolloutSpec, ServiceSpec, UnsupportedSpec
 from qwen_cached_serve.api.v1alpha1.pod import PodSpec
+from qwen_cached_serve.core.beside import Beside, beside
 from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE, Budget, BudgetInputs, budget
 from qwen_cached_serve.core.catalogue import lookup
 from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
@@ -111,6 +112,7 @@ class Resolved:
     pod: PodSpec
     service_type: str
     service_port: int
+    beside: Beside
     max_surge: int | str
     max_unavailable: int | str
     on_operator_upgrade: str
@@ -159,6 +161,7 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
     engine_env = engine.env or ()
     service = spec.service or ServiceSpec()
     rollout = spec.rollout or RolloutSpec()
+    around = beside(spec, operator.readers)
     return Resolved(
         name=serve.metadata.name,
         namespace=serve.metadata.namespace or "default",
@@ -203,13 +206,14 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         pod=pod,
         service_type=service.type or defaults.SERVICE_TYPE,
         service_port=service.port or defaults.SERVICE_PORT,
+        beside=around,
         max_surge=defaults.MAX_SURGE if rollout.max_surge is None else rollout.max_surge,
         max_unavailable=defaults.MAX_UNAVAILABLE if rollout.max_unavailable is None else rollout.max_unavailable,
         on_failure=rollout.on_failure or defaults.ON_FAILURE,
         on_operator_upgrade=rollout.on_operator_upgrade or defaults.ON_OPERATOR_UPGRADE,
         on_compatibility_change=rollout.on_compatibility_change or _on_compatibility_change(cache),
         on_unavailable=cache.on_unavailable or defaults.ON_UNAVAILABLE,
-        warnings=_warnings(gpu, enabled, spec.unsupported, engine_env),
+        warnings=(*_warnings(gpu, enabled, spec.unsupported, engine_env), *around.warnings),
     )
 
 

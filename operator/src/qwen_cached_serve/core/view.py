@@ -37,6 +37,13 @@ class Subject:
     """Kind of that refusal: `NameTaken` (somebody else's object has the name), `ApplyRefused` or `ApplyForbidden`."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Evictions that the API server has just refused: by the pod's uid, in its words."""
+    beside_error: str = ""
+    """Why an optional child (NetworkPolicy, PodDisruptionBudget, PodMonitor) is not as asked; empty when all are. The
+    pods roll all the same."""
+    beside_reason: str = ""
+    """Kind of that refusal, as above, or `ApplyFailed`."""
+    notes: tuple[str, ...] = ()
+    """About what the cluster does not have; no fault of the spec."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ field is a bug.
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.rest import RESTResponse
 
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.answers import error_of, parsed
@@ -31,6 +32,8 @@ from qwen_cached_serve.kube.port import (
 
 REQUEST_TIMEOUT_SECONDS = 30.0
 PAGE_SIZE = 500
+SILENCE_SECONDS = 90.0
+"""The API server sends a bookmark every minute; a watch that hears nothing for longer is dead."""
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -69,7 +72,9 @@ class KubeClient:
             connection.ConnectionFailed: no usable credentials.
 
         """
-        api = ApiClient(await connection.load(origin))
+        configuration = await connection.load(origin)
+        configuration.connection_pool_maxsize = 0  # no limit: every watch holds a connection
+        api = ApiClient(configuration)
         api.user_agent = FIELD_MANAGER
         return cls(api, origin, observe=observe)
 
@@ -96,7 +101,7 @@ class KubeClient:
     ) -> list[Manifest]:
         """See `Port.list_all`; reads in pages of PAGE_SIZE."""
         items: list[Manifest] = []
-        async for page in self._pages(resource, namespace, selector, limit or PAGE_SIZE, JSON):
+        async for page in self.pages(resource, namespace, selector, limit or PAGE_SIZE, JSON):
             items += page.get("items") or []
             if limit:
                 break
@@ -108,14 +113,15 @@ class KubeClient:
         """See `Port.list_identities`."""
         uids: set[str] = set()
         version = ""
-        async for page in self._pages(resource, namespace, selector, PAGE_SIZE, METADATA_ONLY):
+        async for page in self.pages(resource, namespace, selector, PAGE_SIZE, METADATA_ONLY):
             uids |= {item["metadata"]["uid"] for item in page.get("items") or []}
             version = version or page["metadata"]["resourceVersion"]
         return uids, version
 
-    async def _pages(
+    async def pages(
         self, resource: Resource, namespace: str | None, selector: str, size: int, accept: str
-    ) -> AsyncIterator[Manifest]:
+    ) -> AsyncGenerator[Manifest]:
+        """List in pages of `size`."""
         following = ""
         while True:
             query = [("limit", str(size))]
@@ -202,6 +208,36 @@ class KubeClient:
             return set()
         return {entry["name"] for entry in found.get("resources") or []}
 
+    async def lines(self, path: str, query: list[tuple[str, str]]) -> AsyncGenerator[bytes]:
+        """Return a watch, line by line; it breaks when it is silent for SILENCE_SECONDS."""
+        limits = aiohttp.ClientTimeout(sock_connect=10.0, sock_read=SILENCE_SECONDS)
+        try:
+            response = await self._call("GET", path, query, None, {"Accept": JSON}, limits)
+            try:
+                if response.status != 200:
+                    raise error_of(response.status, parsed(await response.response.read()))
+                async for line in response.response.content:
+                    yield line
+            finally:
+                response.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Transient(f"GET {path}: the watch broke: {error or 'silence'}") from error
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: Manifest | None,
+        headers: dict[str, str],
+        limits: aiohttp.ClientTimeout,
+    ) -> RESTResponse:
+        url = path + ("?" + urllib.parse.urlencode(query) if query else "")
+        request = await self._api.param_serialize(
+            method, url, header_params=dict(headers), body=body, auth_settings=["BearerToken"]
+        )
+        return await self._api.call_api(*request, _request_timeout=limits)
+
     async def _apply(self, manifest: Manifest, subresource: str | None, *, dry_run: bool, validation: str) -> Manifest:
         metadata = manifest["metadata"]
         path = resource_of(manifest).path(metadata["namespace"], metadata["name"], subresource)
@@ -246,15 +282,10 @@ class KubeClient:
         self, method: str, path: str, query: list[tuple[str, str]], body: Manifest | None, headers: dict[str, str]
     ) -> bytes:
         timeout = self._allowed_seconds(method, path)
-        url = path + ("?" + urllib.parse.urlencode(query) if query else "")
         code = "<error>"
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 10.0))
         try:
-            request = await self._api.param_serialize(
-                method, url, header_params=dict(headers), body=body, auth_settings=["BearerToken"]
-            )
-            response = await self._api.call_api(
-                *request, _request_timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 10.0))
-            )
+            response = await self._call(method, path, query, body, headers, limits)
             raw: bytes = await response.read()  # type: ignore[no-untyped-call]
             code = str(response.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -6,8 +6,9 @@ on few distinctions; each keeps the API server's own sentence, which is shown to
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 Manifest = dict[str, Any]
 
@@ -51,12 +52,22 @@ SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events")
 
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+DISRUPTION_BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+POD_MONITORS = Resource("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+
 OWNED = (CONFIG_MAPS, SERVICE_ACCOUNTS, SERVICES, DEPLOYMENTS)
-"""Kinds of children, in the order in which they are applied: what the pods need comes before the pods."""
+"""Kinds of children that every resource has, in the order in which they are applied: what the pods need comes before
+the pods."""
+OPTIONAL = (NETWORK_POLICIES, DISRUPTION_BUDGETS, POD_MONITORS)
+"""Kinds of children that a resource may ask for. The cluster may lack one, or the operator its permission: nothing else
+may suffer from that."""
 READ_ONLY = (REPLICA_SETS, PODS)
 """Kinds that are watched and never written."""
 
-_BY_KIND = {(r.api_version, r.kind): r for r in (SERVES, *OWNED, CONTROLLER_REVISIONS, *READ_ONLY, LEASES, EVENTS)}
+_BY_KIND = {
+    (r.api_version, r.kind): r for r in (SERVES, *OWNED, *OPTIONAL, CONTROLLER_REVISIONS, *READ_ONLY, LEASES, EVENTS)
+}
 
 
 def resource_of(manifest: Manifest) -> Resource:
@@ -122,6 +133,23 @@ class LogWindow:
     tail_lines: int
     limit_bytes: int
     """Cuts the end off what `tail_lines` lets through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a watch tells."""
+
+    type: Literal["LISTED", "ADDED", "MODIFIED", "DELETED"]
+    objects: tuple[Manifest, ...]
+    """All that there are for `LISTED`, else one."""
+
+
+class Watching(Protocol):
+    """Watches of kinds that kopf does not watch."""
+
+    def changes(self, resource: Resource, namespace: str | None, *, selector: str = "") -> AsyncIterator[Change]:
+        """List, then tell every change until the watch ends, which it does now and then; raises `ApiError`s."""
+        ...
 
 
 class Port(Protocol):

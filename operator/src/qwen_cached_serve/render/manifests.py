@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from qwen_cached_serve.core.children import Children
 from qwen_cached_serve.core.children.meta import Meta
+from qwen_cached_serve.render import pod_monitor
 from qwen_cached_serve.render.yaml_text import load_one, quote
 
 Manifest = dict[str, Any]
@@ -38,6 +39,11 @@ class _Template:
 _CONFIG_MAP = _Template("configmap.yaml.j2", "v1", "ConfigMap", "V1ConfigMap")
 _SERVICE_ACCOUNT = _Template("serviceaccount.yaml.j2", "v1", "ServiceAccount", "V1ServiceAccount")
 _SERVICE = _Template("service.yaml.j2", "v1", "Service", "V1Service")
+_NETWORK_POLICY = _Template("networkpolicy.yaml.j2", "networking.k8s.io/v1", "NetworkPolicy", "V1NetworkPolicy")
+_DISRUPTION_BUDGET = _Template(
+    "poddisruptionbudget.yaml.j2", "policy/v1", "PodDisruptionBudget", "V1PodDisruptionBudget"
+)
+_POD_MONITOR = _Template("podmonitor.yaml.j2", "monitoring.coreos.com/v1", "PodMonitor", "PodMonitor")
 _DEPLOYMENT = _Template("deployment.yaml.j2", "apps/v1", "Deployment", "V1Deployment")
 _REVISION = _Template("controllerrevision.yaml.j2", "apps/v1", "ControllerRevision", "V1ControllerRevision")
 
@@ -53,6 +59,13 @@ def render_children(children: Children) -> list[Manifest]:
     if children.service_account:
         manifests.append(_render(_SERVICE_ACCOUNT, children.service_account, meta=children.service_account))
     manifests.append(_render(_SERVICE, children.service.meta, service=children.service))
+    if children.network_policy:
+        manifests.append(_render(_NETWORK_POLICY, children.network_policy.meta, policy=children.network_policy))
+    if children.disruption_budget:
+        budget = children.disruption_budget
+        manifests.append(_render(_DISRUPTION_BUDGET, budget.meta, budget=budget))
+    if children.pod_monitor:
+        manifests.append(_render(_POD_MONITOR, children.pod_monitor.meta, monitor=children.pod_monitor))
     manifests.append(_render(_DEPLOYMENT, children.deployment.meta, deployment=children.deployment))
     return manifests
 
@@ -126,6 +139,8 @@ def check(document: Any, source: str, api_version: str, kind: str, name: str, mo
 
 @functools.cache
 def _model(name: str) -> Any:
+    if name == pod_monitor.PodMonitor.__name__:
+        return pod_monitor.PodMonitor
     # Imported late: the models take a second or two, which `qcs validate` and `qcs plan` need not wait for.
     import kubernetes.client.models
 

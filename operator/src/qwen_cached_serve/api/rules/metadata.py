@@ -1,4 +1,4 @@
-"""Rules about labels, annotations, the node selector and the security context of the pods."""
+"""Rules about labels and annotations, and about the node selector and the security context of the pods."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ RULES = (
             "spec.pod.labels",
             "spec.pod.annotations",
             "spec.pod.nodeSelector",
+            "spec.service.annotations",
+            "spec.monitoring.labels",
             *(f"{selector}.matchLabels" for selector in LABEL_SELECTORS),
         ),
         cel=f"self.all(key, key.matches({quote(f'^{LABEL_KEY}$')}))",
@@ -51,6 +53,8 @@ RULES = (
             pod(annotations={"/x": "a"}),
             pod(nodeSelector={"a/b/c": "d"}),
             pod(topologySpreadConstraints=[_spread_over({"a b": "c"})]),
+            {"service": {"annotations": {"a b": "c"}}},
+            {"monitoring": {"labels": {"a b": "c"}}},
         ),
     ),
     Rule(
@@ -58,6 +62,7 @@ RULES = (
         scopes=(
             "spec.pod.labels",
             "spec.pod.nodeSelector",
+            "spec.monitoring.labels",
             *(f"{selector}.matchLabels" for selector in LABEL_SELECTORS),
         ),
         cel=f"self.all(key, self[key].matches({quote(f'^{LABEL_VALUE}$')}))",
@@ -69,11 +74,13 @@ RULES = (
             pod(labels={"model": "Qwen/Qwen3.6-27B"}),
             pod(nodeSelector={"a": "two words"}),
             pod(topologySpreadConstraints=[_spread_over({"a": "-"})]),
+            {"monitoring": {"labels": {"release": "two words"}}},
+            {"networkPolicy": {"allowedClients": [{"podSelector": {"matchLabels": {"a": "-"}}}]}},
         ),
     ),
     Rule(
         name="pod-own-keys",
-        scopes=("spec.pod.labels", "spec.pod.annotations"),
+        scopes=("spec.pod.labels", "spec.pod.annotations", "spec.service.annotations", "spec.monitoring.labels"),
         cel=(
             f"!self.exists(key, key in {list(_OWN_KEYS)} || key.split('/')[0] == '{_DOMAIN}' || "
             f"key.split('/')[0].endsWith('.{_DOMAIN}'))"
@@ -86,6 +93,8 @@ RULES = (
             pod(labels={"app.kubernetes.io/name": "x"}),
             pod(annotations={"qwencache.dev/revision": "x"}),
             pod(labels={"a.qwencache.dev/b": "x"}),
+            {"service": {"annotations": {"qwencache.dev/name": "x"}}},
+            {"monitoring": {"labels": {"app.kubernetes.io/managed-by": "x"}}},
         ),
     ),
     Rule(

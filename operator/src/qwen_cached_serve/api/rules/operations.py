@@ -1,11 +1,11 @@
-"""Rules about rolls, the Service and what is not implemented yet around them."""
+"""Rules about rolls and about the objects around the pods."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 from qwen_cached_serve.api.rules.rule import Node, Rule, quote
-from qwen_cached_serve.api.rules.shapes import not_implemented
 from qwen_cached_serve.api.v1alpha1 import defaults
 
 _NONE = ("0", "0%", "00%")
@@ -23,45 +23,72 @@ def _is_pods(node: Node) -> bool:
     return re.fullmatch(r"(100|[0-9]{1,2})%", node) is not None
 
 
+def _peer_whole(peer: Node) -> bool:
+    return ("ipBlock" in peer) != bool({"podSelector", "namespaceSelector"} & set(peer))
+
+
+def _is_cidr(node: Node) -> bool:
+    try:
+        network = ipaddress.ip_network(node, strict=False)
+    except ValueError:
+        return False
+    # CEL's isCIDR takes no IPv4 address in the clothes of an IPv6 one.
+    return network.version == 4 or network.network_address.ipv4_mapped is None
+
+
+def _clients(*peers: Node) -> dict[str, Node]:
+    return {"networkPolicy": {"mode": "Enabled", "allowedClients": list(peers)}}
+
+
 RULES = (
-    not_implemented(
-        "spec.monitoring",
-        "podMonitor",
-        "Enabled",
-        instead="remove monitoring.podMonitor or set it to Disabled, and scrape the pods' ports by your own PodMonitor",
-        base={"podMonitor": "Disabled"},
-    ),
-    not_implemented(
-        "spec.networkPolicy",
-        "mode",
-        "Enabled",
-        instead="remove networkPolicy.mode or set it to Disabled, and apply a NetworkPolicy of your own",
-        base={"mode": "Disabled"},
+    Rule(
+        name="networkPolicy.allowedClients-peer",
+        scopes=("spec.networkPolicy.allowedClients[]",),
+        cel="has(self.ipBlock) != (has(self.podSelector) || has(self.namespaceSelector))",
+        holds=_peer_whole,
+        problem="a peer is either an ipBlock or a podSelector and/or a namespaceSelector",
+        remedy="set one of them; namespaceSelector: {} admits every pod of the cluster",
+        accepts=(
+            _clients({"ipBlock": {"cidr": "10.0.0.0/8"}}, {"namespaceSelector": {}}),
+            _clients({"podSelector": {"matchLabels": {"app": "a"}}, "namespaceSelector": {}}),
+        ),
+        rejects=(_clients({}), _clients({"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}})),
     ),
     Rule(
-        name="disruptionBudget-not-implemented",
-        scopes=("spec",),
-        cel="!has(self.disruptionBudget)",
-        holds=lambda spec: "disruptionBudget" not in spec,
-        field=".disruptionBudget",
-        problem="disruptionBudget is not implemented yet",
-        remedy="remove it and apply a PodDisruptionBudget of your own",
-        accepts=({},),
-        rejects=({"disruptionBudget": {"maxUnavailable": 1}}, {"disruptionBudget": {}}),
+        name="networkPolicy.allowedClients-cidr",
+        scopes=("spec.networkPolicy.allowedClients[].ipBlock.cidr",),
+        cel="isCIDR(self)",
+        holds=_is_cidr,
+        problem="not a range of addresses",
+        remedy="write an address, a slash and the number of bits that count, such as 10.0.0.0/8 or fd00::/8",
+        accepts=(_clients({"ipBlock": {"cidr": "fd00::/8"}}), _clients({"ipBlock": {"cidr": "10.1.2.3/8"}})),
+        rejects=(
+            _clients({"ipBlock": {"cidr": "10.0.0/8"}}),
+            _clients({"ipBlock": {"cidr": "10.0.0.0/33"}}),
+            _clients({"ipBlock": {"cidr": "010.0.0.0/8"}}),
+            _clients({"ipBlock": {"cidr": "::ffff:10.0.0.0/104"}}),
+        ),
     ),
     Rule(
         name="rollout-pods",
-        scopes=("spec.rollout.maxSurge", "spec.rollout.maxUnavailable"),
+        scopes=("spec.rollout.maxSurge", "spec.rollout.maxUnavailable", "spec.disruptionBudget.maxUnavailable"),
         cel=f"type(self) == int ? self >= 0 : self.matches({quote('^(100|[0-9]{1,2})%$')})",
         holds=_is_pods,
         problem="not a number of pods",
         remedy="write a number such as 1, or a quoted percentage such as '25%'",
-        accepts=({"rollout": {"maxSurge": 1, "maxUnavailable": "25%"}}, {"rollout": {"maxSurge": "100%"}}),
+        accepts=(
+            {"rollout": {"maxSurge": 1, "maxUnavailable": "25%"}},
+            {"rollout": {"maxSurge": "100%"}},
+            {"disruptionBudget": {"maxUnavailable": "50%"}},
+            {"disruptionBudget": {"maxUnavailable": 0}},
+        ),
         rejects=(
             {"rollout": {"maxSurge": -1}},
             {"rollout": {"maxUnavailable": "1"}},
             {"rollout": {"maxUnavailable": "101%"}},
             {"rollout": {"maxSurge": "-1%"}},
+            {"disruptionBudget": {"maxUnavailable": -1}},
+            {"disruptionBudget": {"maxUnavailable": "half"}},
         ),
     ),
     Rule(

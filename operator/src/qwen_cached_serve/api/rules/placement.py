@@ -20,6 +20,7 @@ _POD_TERMS = tuple(
 LABEL_SELECTORS = (
     *(f"{term}.{field}" for term in _POD_TERMS for field in ("labelSelector", "namespaceSelector")),
     "spec.pod.topologySpreadConstraints[].labelSelector",
+    *(f"spec.networkPolicy.allowedClients[].{field}" for field in ("podSelector", "namespaceSelector")),
 )
 """Scopes of all label selectors."""
 

@@ -9,6 +9,8 @@ from pydantic import Field
 from qwen_cached_serve.api.base import ApiModel, Default, IntOrPercent, Port, Restarts, Toggle
 from qwen_cached_serve.api.v1alpha1 import defaults
 from qwen_cached_serve.api.v1alpha1.environment import UncheckedArgs
+from qwen_cached_serve.api.v1alpha1.scheduling import LabelSelector
+from qwen_cached_serve.api.v1alpha1.volumes import Annotations, Labels
 
 
 class ServiceSpec(ApiModel):
@@ -18,27 +20,58 @@ class ServiceSpec(ApiModel):
     """How the Service is reached."""
     port: Annotated[Port | None, Default(defaults.SERVICE_PORT)] = None
     """Port that clients connect to."""
+    annotations: Annotations = None
+    """Annotations of the Service, such as those that a cloud's load balancer reads."""
 
 
 class MonitoringSpec(ApiModel):
     """Objects for Prometheus."""
 
     pod_monitor: Annotated[Toggle | None, Default(defaults.POD_MONITOR)] = None
-    """Enabled, a PodMonitor for engine and cache server, is not implemented yet."""
+    """Enabled makes a PodMonitor (monitoring.coreos.com/v1) for /metrics of engine and cache server. Where the cluster
+    does not serve that kind, SpecAccepted says so, and the PodMonitor is made once it does."""
+    interval: Annotated[
+        str | None, Field(min_length=2, max_length=10, pattern=r"^([1-9][0-9]{0,3}m([1-9][0-9]?s)?|[1-9][0-9]{0,4}s)$")
+    ] = None
+    """Time between two scrapes (30s, 1m, 1m30s); absent means Prometheus' own."""
+    labels: Labels = None
+    """Labels of the PodMonitor, by which a Prometheus selects it, such as release: prometheus."""
+
+
+class IpBlock(ApiModel):
+    """A range of addresses."""
+
+    cidr: Annotated[str, Field(min_length=4, max_length=43, pattern=r"^[0-9a-f.:]+/(0|[1-9][0-9]{0,2})$")]
+    """The range, such as 10.0.0.0/8 or fd00::/8."""
+
+
+class NetworkPolicyPeer(ApiModel):
+    """Whom a NetworkPolicy admits, as in networking.k8s.io/v1: pods, or a range of addresses."""
+
+    pod_selector: LabelSelector | None = None
+    """Pods, by their labels; without namespaceSelector those of this namespace."""
+    namespace_selector: LabelSelector | None = None
+    """Namespaces, by their labels; without podSelector all of their pods. An empty one selects every namespace."""
+    ip_block: IpBlock | None = None
+    """Addresses outside the cluster; it stands alone."""
 
 
 class NetworkPolicySpec(ApiModel):
     """Who may reach the pods."""
 
     mode: Annotated[Toggle | None, Default(defaults.NETWORK_POLICY)] = None
-    """Enabled, a NetworkPolicy that admits clients to the engine's port only, is not implemented yet."""
+    """Enabled makes a NetworkPolicy: clients reach the engine's port, the operator and Prometheus also the cache
+    server's read-only figures, nobody anything else; what the pods ask of others is not touched. Needs a network plugin
+    that enforces policies. Policies add up: this one admits clients even where another one denies everything."""
+    allowed_clients: Annotated[tuple[NetworkPolicyPeer, ...] | None, Field(min_length=1, max_length=32)] = None
+    """Who may reach the engine's port with mode Enabled; absent means everybody. Operator and Prometheus always may."""
 
 
 class DisruptionBudgetSpec(ApiModel):
-    """How many pods a drain may take."""
+    """How many pods a drain may take at once: a PodDisruptionBudget. Pods that are not ready never block a drain."""
 
-    max_unavailable: IntOrPercent | None = None
-    """Pods that may be away. A PodDisruptionBudget is not implemented yet; leave disruptionBudget out."""
+    max_unavailable: Annotated[IntOrPercent | None, Default(defaults.DISRUPTION_MAX_UNAVAILABLE)] = None
+    """Pods that drains may have away at a time. 0 blocks every drain until a person acts."""
 
 
 UPGRADE = Restarts(pods=False, sentence="Keep restarts nothing; Roll takes up at once what waits.")

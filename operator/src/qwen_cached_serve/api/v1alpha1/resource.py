@@ -56,7 +56,8 @@ class Spec(ApiModel):
     network_policy: Annotated[NetworkPolicySpec | None, KEEPS_PODS] = None
     """Who may reach the pods."""
     disruption_budget: Annotated[DisruptionBudgetSpec | None, KEEPS_PODS] = None
-    """How many pods a drain may take. Not implemented yet; leave it out."""
+    """A PodDisruptionBudget for the pods; absent means none. Leave it out where another budget selects the pods:
+    Kubernetes refuses every eviction of a pod that has two."""
     rollout: Annotated[RolloutSpec | None, KEEPS_PODS] = None
     """How a change reaches the pods."""
     block_size_probe: BlockSizeProbeSpec | None = None

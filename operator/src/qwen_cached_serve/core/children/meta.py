@@ -32,12 +32,21 @@ class Meta:
     """None when the resource has no uid yet (`qcs render` of a file)."""
 
 
-def meta_of(resolved: Resolved, name: str = "") -> Meta:
-    """Return a child's metadata; without a name it has the resource's own base name."""
+def meta_of(
+    resolved: Resolved,
+    name: str = "",
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Meta:
+    """Return a child's metadata; without a name it has the resource's own base name.
+
+    `labels` and `annotations` are further ones that the spec names for this child.
+    """
     return Meta(
         name=name or names.base_name(resolved.name),
         namespace=resolved.namespace,
-        labels=names.labels(resolved.name, resolved.uid),
-        annotations={names.NAME_ANNOTATION: resolved.name},
+        labels={**(labels or {}), **names.labels(resolved.name, resolved.uid)},
+        annotations={**(annotations or {}), names.NAME_ANNOTATION: resolved.name},
         owner=Owner(resolved.name, resolved.uid) if resolved.uid else None,
     )

@@ -22,9 +22,8 @@ class ServiceChild:
 
 def service(resolved: Resolved) -> ServiceChild:
     """Compute the Service; its name never changes."""
-    return ServiceChild(
-        meta_of(resolved), resolved.service_type, resolved.service_port, names.selector_labels(resolved.name)
-    )
+    meta = meta_of(resolved, annotations=resolved.beside.service_annotations)
+    return ServiceChild(meta, resolved.service_type, resolved.service_port, names.selector_labels(resolved.name))
 
 
 def service_url(resolved: Resolved) -> str:
