@@ -156,6 +156,11 @@ def lmcache_facts(wheel: Wheel) -> dict[str, Any]:
         "step_below_two_blocks": "<= max_num_batched_tokens < 2 * block_size" in joined,
         "step_of_one_block": "max_num_batched_tokens >= block_size" in joined,
         "isolated_ipc_key": "isolated_ipc" in connector,
+        # The client's first parameter is the password (valkey-glide-sync 2.5.3, glide_shared/config.py).
+        "valkey_credentials_swapped": any(
+            "ServerCredentials(self._username, self._password)" in text
+            for text in (*wheel.texts("lmcache/v1/storage_backend/valkey/"), *wheel.texts("lmcache/v1/distributed/l2_"))
+        ),
         "negotiates_chunk": any("negotiate_chunk" in text for text in wheel.texts("lmcache/v1/multiprocess/")),
     }
 

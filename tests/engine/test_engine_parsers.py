@@ -97,7 +97,7 @@ TIERS = (
     L2Tier("d", "Filesystem", path="/l2"),
     L2Tier("d", "Filesystem", path="/l2", capacity_bytes=3 << 29),
     L2Tier("v", "Valkey", endpoint="h:6379"),
-    L2Tier("s", "S3", endpoint="https://{namespace}.s3.x", region="eu"),
+    L2Tier("s", "S3", endpoint="{namespace}.s3.x", region="eu"),
     L2Tier("r", "Resp", endpoint="h:6379", identity=IDENTITY),
 )
 SPELLINGS = [

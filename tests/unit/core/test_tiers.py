@@ -82,3 +82,75 @@ def test_paths_stay_inside_the_claim(resource, path):
     spec["cache"]["l2"][0]["filesystem"]["path"] = path
     with pytest.raises(InvalidResource, match="leaves its folder"):
         parse(resource(spec))
+
+
+IDENTITY = "v1-" + "a" * 40
+STORES = {
+    "cache": {
+        "l2": [
+            {
+                "name": "vk",
+                "type": "Valkey",
+                "valkey": {
+                    "endpoint": "valkey:6379",
+                    "topology": "Cluster",
+                    "tls": "Enabled",
+                    "username": "kv",
+                    "passwordSecretKeyRef": {"name": "s1", "key": "p"},
+                },
+            },
+            {
+                "name": "bk",
+                "type": "S3",
+                "s3": {
+                    "endpoint": "{namespace}.s3.example",
+                    "region": "eu",
+                    "credentials": {
+                        "accessKeyIdSecretKeyRef": {"name": "s2", "key": "id"},
+                        "secretAccessKeySecretKeyRef": {"name": "s2", "key": "key", "optional": True},
+                    },
+                    "capacity": "1Gi",
+                },
+            },
+            {
+                "name": "b2",
+                "type": "S3",
+                "s3": {"endpoint": "b.s3.example", "region": "eu", "tls": "Disabled", "dedicatedTo": IDENTITY},
+            },
+            {"name": "re", "type": "Resp", "resp": {"endpoint": "redis:6379", "dedicatedTo": IDENTITY}},
+        ]
+    }
+}
+
+
+def test_stores_are_told_to_the_pod_without_their_secrets(resolved):
+    made = resolved(STORES)
+    keys = ("aws_access_key_id", "aws_secret_access_key")
+    assert made.settings.cache.l2 == (
+        L2Tier("vk", "Valkey", endpoint="valkey:6379", cluster=True, tls=True, username="kv", secrets=("password",)),
+        L2Tier(
+            "bk", "S3", endpoint="{namespace}.s3.example", region="eu", tls=True, capacity_bytes=1 << 30, secrets=keys
+        ),
+        L2Tier("b2", "S3", endpoint="b.s3.example", region="eu", identity=IDENTITY),
+        L2Tier("re", "Resp", endpoint="redis:6379", identity=IDENTITY),
+    )
+
+
+def test_only_the_cache_server_gets_secrets_and_only_by_reference(pod):
+    found = {
+        name: {
+            entry["name"]: entry["valueFrom"]["secretKeyRef"]
+            for entry in container["env"]
+            if entry["name"].startswith("QCS_L2_")
+        }
+        for name, container in pod(STORES)["containers_by_name"].items()
+    }
+    assert found == {
+        "probe": {},
+        "engine": {},
+        "cache-server": {
+            "QCS_L2_BK_AWS_ACCESS_KEY_ID": {"name": "s2", "key": "id"},
+            "QCS_L2_BK_AWS_SECRET_ACCESS_KEY": {"name": "s2", "key": "key", "optional": True},
+            "QCS_L2_VK_PASSWORD": {"name": "s1", "key": "p"},
+        },
+    }

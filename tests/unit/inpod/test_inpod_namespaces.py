@@ -48,18 +48,19 @@ def test_valkey_has_a_prefix_for_each() -> None:
         "startup_nodes": "valkey.example:6379",
         "key_prefix": f"qcs-{ONE}",
     }
-    with pytest.raises(Refusal, match="SettingsInvalid"):
-        adapter(replace(tier, capacity_bytes=1), ONE)
+    whole = adapter(replace(tier, cluster=True, tls=True, username="kv"), ONE)
+    assert whole == adapter(tier, ONE) | {"cluster_mode": True, "tls_enable": True, "username": "kv"}
 
 
 def test_s3_has_a_bucket_for_each_or_is_refused() -> None:
-    tier = L2Tier("s", "S3", endpoint="https://{namespace}.s3.example", region="eu")
-    assert adapter(tier, ONE)["s3_endpoint"] == f"https://qcs-{ONE}.s3.example"
-    shared = replace(tier, endpoint="https://bucket.s3.example")
+    tier = L2Tier("s", "S3", endpoint="{namespace}.s3.example", region="eu", tls=True)
+    assert adapter(tier, ONE) == {"type": "s3", "s3_endpoint": f"qcs-{ONE}.s3.example", "s3_region": "eu"}
+    assert adapter(replace(tier, tls=False), ONE)["disable_tls"] is True
+    shared = replace(tier, endpoint="bucket.s3.example")
     with pytest.raises(Refusal) as refused:
         adapter(shared, ONE)
     assert (refused.value.code, "without a prefix" in refused.value.message) == ("StoreNotSeparable", True)
-    assert adapter(replace(shared, identity=ONE), ONE)["s3_endpoint"] == "https://bucket.s3.example"
+    assert adapter(replace(shared, identity=ONE), ONE)["s3_endpoint"] == "bucket.s3.example"
 
 
 @pytest.mark.parametrize("dedicated", ["", OTHER])
@@ -69,7 +70,9 @@ def test_resp_is_refused_unless_it_is_this_identitys_own(dedicated: str) -> None
         adapter(tier, ONE)
     assert refused.value.code == "StoreNotSeparable"
     assert "neither key prefix nor database" in refused.value.message
-    assert adapter(replace(tier, identity=ONE), ONE) == {"type": "resp", "host": "redis", "port": 6379}
+    own = replace(tier, identity=ONE)
+    assert adapter(own, ONE) == {"type": "resp", "host": "redis", "port": 6379}
+    assert adapter(replace(own, username="kv"), "") == adapter(own, ONE) | {"username": "kv"}  # a plan
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -130,6 +130,7 @@ def test_profiles_of_lmcache_are_what_its_sources_say(version: str, facts: dict[
     rule = {(True, False): "OneBlockOnly", (False, True): "AtLeastOneBlock"}
     assert profile.tokens_per_step == rule[facts["step_below_two_blocks"], facts["step_of_one_block"]]
     assert profile.negotiates_chunk is facts["negotiates_chunk"]
+    assert profile.valkey_credentials_swapped is facts["valkey_credentials_swapped"]
 
 
 @pytest.mark.parametrize(

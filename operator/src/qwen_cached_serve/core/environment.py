@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qwen_cached_serve.api.v1alpha1.environment import EnvVar
+from qwen_cached_serve.api.v1alpha1.environment import EnvVar, SecretKeySelector
 from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE
 from qwen_cached_serve.core.resolve import Resolved
 from qwen_cached_serve.inpod.environment import quiet
@@ -56,12 +56,7 @@ def engine_environment(resolved: Resolved) -> list[EnvEntry]:
         values[CPU_KV_SPACE_VARIABLE] = str(resolved.budget.cpu_kv_space_gib)
     entries = [*_entries(values), _node_name()]
     if resolved.model.token:
-        entries.append(
-            {
-                "name": "HF_TOKEN",
-                "valueFrom": {"secretKeyRef": resolved.model.token.model_dump(by_alias=True, exclude_none=True)},
-            }
-        )
+        entries.append(_from_secret("HF_TOKEN", resolved.model.token))
     return _overlay(entries, [_plain(variable) for variable in resolved.engine_env])
 
 
@@ -72,7 +67,8 @@ def cache_server_environment(resolved: Resolved) -> list[EnvEntry]:
     if resolved.gpu and resolved.gpu.nvidia:
         # The nvidia runtime class reads these; the container itself requests no GPU (facts/lmcache.md §4.3).
         values |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-    return _overlay([*_entries(values), _node_name()], [_plain(variable) for variable in resolved.cache_env])
+    secrets = [_from_secret(name, selector) for name, selector in sorted(resolved.l2_secrets.items())]
+    return _overlay([*_entries(values), _node_name(), *secrets], [_plain(variable) for variable in resolved.cache_env])
 
 
 def _no_usage_reports(given: tuple[EnvVar, ...]) -> dict[str, str]:
@@ -86,6 +82,10 @@ def _entries(values: dict[str, str]) -> list[EnvEntry]:
 
 def _node_name() -> EnvEntry:
     return {"name": "QCS_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+
+
+def _from_secret(name: str, selector: SecretKeySelector) -> EnvEntry:
+    return {"name": name, "valueFrom": {"secretKeyRef": selector.model_dump(by_alias=True, exclude_none=True)}}
 
 
 def _plain(variable: EnvVar) -> EnvEntry:

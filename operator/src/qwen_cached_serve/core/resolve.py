@@ -22,7 +22,7 @@ from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE, Budget, BudgetI
 from qwen_cached_serve.core.catalogue import lookup
 from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
 from qwen_cached_serve.core.serve_settings import Decided, serve_settings, source_type
-from qwen_cached_serve.core.tiers import claims
+from qwen_cached_serve.core.tiers import claims, secret_variables
 from qwen_cached_serve.inpod.facts import ServeSettings
 from qwen_cached_serve.inpod.flags import WARNED_ENV
 
@@ -109,6 +109,8 @@ class Resolved:
     cache_env: tuple[EnvVar, ...]
     l2_claims: Mapping[str, str]
     """Claim of every file-system tier, by the tier's name."""
+    l2_secrets: Mapping[str, SecretKeySelector]
+    """Variables of the cache server that come from Secrets, for the tiers that need some."""
     pod: PodSpec
     service_type: str
     service_port: int
@@ -203,6 +205,7 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         engine_env=engine_env,
         cache_env=cache.env or (),
         l2_claims=claims(cache.l2 or ()) if enabled else {},
+        l2_secrets=secret_variables(cache.l2 or ()) if enabled else {},
         pod=pod,
         service_type=service.type or defaults.SERVICE_TYPE,
         service_port=service.port or defaults.SERVICE_PORT,

@@ -28,6 +28,10 @@ def main(arguments: list[str]) -> int:
             from .start import start_cache_server
 
             return start_cache_server(layout)
+        case ["lmcache-server"]:
+            from .credentials import run_lmcache
+
+            return run_lmcache(layout)
         case ["engine"]:
             from .start import start_engine
 

@@ -86,12 +86,18 @@ class L2Tier:
     path: str = ""
     """Absolute path in the pod (Filesystem); the identity's namespace is a directory below it."""
     endpoint: str = ""
-    """`HOST:PORT`, or the URL of a bucket."""
+    """`HOST:PORT`, or the host of a bucket."""
     region: str = ""
+    tls: bool = False
+    cluster: bool = False
+    """Whether a Valkey's keys are spread over nodes."""
+    username: str = ""
     capacity_bytes: int = 0
     """0 = as much as there is."""
     identity: str = ""
     """The one identity that a store without namespaces is dedicated to."""
+    secrets: tuple[str, ...] = ()
+    """What the container's environment holds for it (`inpod.credentials`), never a value."""
 
 
 @dataclass(frozen=True, slots=True)

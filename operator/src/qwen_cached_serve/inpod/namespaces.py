@@ -5,8 +5,7 @@ derived here, in the pod: no configuration can make two engines that differ shar
 read in LMCache 0.5.6 (`lmcache/v1/distributed/l2_adapters`): `fs` and `fs_native` take a directory, `valkey` a key
 prefix, `s3` a bucket only, `resp` neither prefix nor database.
 
-The resource accepts file-system tiers only so far; the rules of the other types stand here beside them, and are held by
-tests, for the day when the resource has their fields.
+Passwords and access keys are no part of it: `credentials` adds them in the process that becomes the cache server.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PREFIX = "qcs-"
 MARKER = ".qcs-identity.json"
 """File in a namespace's directory that says whose it is; LMCache reads files named `*.data` only."""
 PLACEHOLDER = "{namespace}"
-"""In the address of a bucket: replaced by the namespace."""
+"""In the host of a bucket: replaced by the namespace."""
 UNKNOWN_IDENTITY = "IDENTITY"
 """Stands for the identity in a plan, before any pod was probed."""
 _GIB = 1 << 30
@@ -84,14 +83,13 @@ def _filesystem(tier: L2Tier, identity: str) -> dict[str, Any]:
 
 
 def _valkey(tier: L2Tier, identity: str) -> dict[str, Any]:
-    if tier.capacity_bytes:
-        raise Refusal(
-            "SettingsInvalid",
-            f"cache.l2[{tier.name}].capacity: LMCache counts only what one server has written, so it cannot hold a "
-            "shared Valkey below a size",
-            "Remove the capacity and set maxmemory and an eviction policy on the server.",
-        )
-    return {"type": "valkey", "startup_nodes": tier.endpoint, "key_prefix": namespace_of(identity)}
+    made: dict[str, Any] = {
+        "type": "valkey",
+        "startup_nodes": tier.endpoint,
+        "key_prefix": namespace_of(identity),
+    }
+    options = {"cluster_mode": tier.cluster, "tls_enable": tier.tls, "username": tier.username}
+    return made | {name: value for name, value in options.items() if value}
 
 
 def _s3(tier: L2Tier, identity: str) -> dict[str, Any]:
@@ -102,6 +100,8 @@ def _s3(tier: L2Tier, identity: str) -> dict[str, Any]:
         "s3_endpoint": tier.endpoint.replace(PLACEHOLDER, namespace_of(identity)),
         "s3_region": tier.region,
     }
+    if not tier.tls:
+        made["disable_tls"] = True
     if tier.capacity_bytes:
         made |= {"max_capacity_gb": tier.capacity_bytes / _GIB, "eviction": _EVICTION}
     return made
@@ -113,12 +113,13 @@ def _resp(tier: L2Tier, identity: str) -> dict[str, Any]:
     if not host or not port.isdecimal():
         raise Refusal("SettingsInvalid", f"cache.l2[{tier.name}].endpoint {tier.endpoint!r} is not HOST:PORT")
     made: dict[str, Any] = {"type": "resp", "host": host, "port": int(port)}
-    return made | ({"max_capacity_gb": tier.capacity_bytes / _GIB} if tier.capacity_bytes else {})
+    return made | ({"username": tier.username} if tier.username else {})
 
 
 def _dedicated(tier: L2Tier, identity: str, why: str) -> None:
     """A store that cannot separate is only safe while it holds entries of one identity, which has to be named."""
-    if tier.identity and tier.identity == identity:
+    if tier.identity and identity in ("", tier.identity):
+        # A plan has no identity yet; whether the store is this pod's, the pod will find out.
         return
     owner = tier.identity or "no identity"
     raise Refusal(

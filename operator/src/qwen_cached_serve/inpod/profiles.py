@@ -84,6 +84,9 @@ class LMCacheProfile:
     """Where the server's HTTP API (no authentication) would listen without `--http-host`."""
     prometheus_port: str
     """`Ignored`: `--prometheus-port` is accepted, but nothing listens there; metrics are on the HTTP port."""
+    valkey_credentials_swapped: bool
+    """Its Valkey client takes `ServerCredentials(username, password)`, whose first parameter is the password: what the
+    adapter calls user name has to be the password."""
     source: str = ""
     note: str = ""
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from .refusal import Refusal
 
+CODE_FOLDER = Path(__file__).resolve().parents[2]
+"""Folder that runs as `python3 FOLDER VERB`: where this package and `__main__.py` lie."""
 _MORE_PLACES = ("/opt/venv/bin",)
 
 
@@ -37,10 +39,20 @@ def locate(name: str) -> str:
 
 
 def engine_python() -> str:
-    """The interpreter that can import vllm: this one, or the one that the `vllm` script names in its first line."""
-    if util.find_spec("vllm") is not None:
+    """The interpreter that can import vllm."""
+    return python_of("vllm")
+
+
+def python_of(program: str) -> str:
+    """The interpreter that can import a program: this one, or the one that its script names in its first line.
+
+    Raises:
+        Refusal: ProgramMissing.
+
+    """
+    if util.find_spec(program) is not None:
         return sys.executable
-    script = Path(locate("vllm"))
+    script = Path(locate(program))
     with script.open("rb") as lines:
         first = lines.readline(4096).decode("utf-8", "replace").strip()
     interpreter = first.removeprefix("#!").split(" ")[0]

@@ -22,10 +22,9 @@ from typing import Any
 
 from .environment import quiet
 from .processes import members
+from .programs import CODE_FOLDER
 from .refusal import Refusal
 
-_CODE = Path(__file__).resolve().parents[2]
-"""Folder that runs as `python3 FOLDER VERB`: where this package and `__main__.py` lie."""
 _GONE_SECONDS = 30.0
 """How long killed processes may take to go: a driver gives their GPU memory back first."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -78,7 +77,7 @@ def run_stage(python: str, verb: str, deadline: float) -> dict[str, Any]:
             folder = Path(tempfile.mkdtemp(prefix="qcs-probe-"))
             result = folder / "result.json"
             child = subprocess.Popen(
-                [python, str(_CODE), verb, str(result)],
+                [python, str(CODE_FOLDER), verb, str(result)],
                 env=quiet({**os.environ, "TMPDIR": str(folder)}),
                 start_new_session=True,
                 preexec_fn=_unblock,

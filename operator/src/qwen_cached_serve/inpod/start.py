@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from . import forward
+from . import credentials, forward
 from .environment import quiet
 from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
@@ -75,9 +75,10 @@ def start_cache_server(layout: Layout) -> int:
         prepare(settings, report)
         check_same_gpus(report.gpus, visible_gpus() if report.gpus else None, exclusive=False)
         locate(argv[0])
+        command = credentials.command(settings.cache.l2, argv)
     except Refusal as refusal:
         return refuse(layout, "cache-server", refusal)
-    return Supervisor(layout, settings, argv).run()
+    return Supervisor(layout, settings, command).run()
 
 
 def _end_on_sigterm() -> None:

@@ -11,6 +11,7 @@ from qwen_cached_serve.api.rules import (
     placement,
     reserved,
     resources,
+    tiers,
     variables,
     volumes,
 )
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = tuple(
         model,
         engine,
         cache,
+        tiers,
         resources,
         variables,
         reserved,

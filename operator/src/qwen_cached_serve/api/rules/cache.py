@@ -45,10 +45,6 @@ def _limited(size: int | str, limit: int | str) -> dict[str, Node]:
     return {"cache": {"l1": {"size": size}, "resources": {"limits": {"memory": limit}}}}
 
 
-def _tier(kind: str = "Filesystem", **blocks: Node) -> dict[str, Node]:
-    return {"cache": {"l2": [{"name": "disk", "type": kind, **blocks}]}}
-
-
 RULES = (
     Rule(
         name="cache.l1.size-required",
@@ -77,31 +73,5 @@ RULES = (
         explain=_explain_l1,
         accepts=(_limited("64Gi", "66Gi"), _limited("1Gi", 3221225472), _limited("1.5Gi", "3.5Gi")),
         rejects=(_limited("64Gi", "64Gi"), _limited("60Gi", "60G"), _limited("64Gi", "65.9Gi"), _limited("1Gi", 1)),
-    ),
-    Rule(
-        name="cache.l2-type-not-implemented",
-        scopes=("spec.cache.l2[]",),
-        cel="self.type == 'Filesystem'",
-        holds=lambda tier: tier["type"] == "Filesystem",
-        field=".type",
-        problem="cache.l2: tiers of other types than Filesystem are not implemented yet",
-        remedy="use type Filesystem with a claim, or remove the entry",
-        accepts=(_tier(filesystem={"claimName": "c"}),),
-        rejects=(
-            _tier("Valkey", valkey={"endpoint": "valkey:6379"}),
-            _tier("S3", s3={"endpoint": "https://bucket.invalid"}),
-        ),
-    ),
-    Rule(
-        name="cache.l2-filesystem-block",
-        scopes=("spec.cache.l2[]",),
-        cel="self.type != 'Filesystem' || (has(self.filesystem) && !has(self.valkey) && !has(self.s3))",
-        holds=lambda tier: (
-            tier["type"] != "Filesystem" or ("filesystem" in tier and not {"valkey", "s3"} & tier.keys())
-        ),
-        problem="a tier of type Filesystem needs the block filesystem, and no other",
-        remedy="add filesystem.claimName, and remove the blocks of other types",
-        accepts=(_tier(filesystem={"claimName": "c", "path": "kv", "capacity": "500Gi"}),),
-        rejects=(_tier(), _tier(filesystem={"claimName": "c"}, valkey={"endpoint": "valkey:6379"})),
     ),
 )

@@ -16,7 +16,6 @@ _BASIC = ("cpu", "memory", "ephemeral-storage")
 _SIZE_SCOPES = (
     "spec.cache.l1.size",
     "spec.cache.l2[].filesystem.capacity",
-    "spec.cache.l2[].valkey.capacity",
     "spec.cache.l2[].s3.capacity",
     "spec.model.downloadVolume.emptyDir.sizeLimit",
     "spec.pod.volumes[].emptyDir.sizeLimit",

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from qwen_cached_serve.api.base import BY_NAME, KEEPS_PODS, ApiModel, Default, LabelName, ObjectName, Size, Toggle
+from qwen_cached_serve.api.base import BY_NAME, KEEPS_PODS, ApiModel, Default, Size, Toggle
 from qwen_cached_serve.api.v1alpha1 import defaults
-from qwen_cached_serve.api.v1alpha1.environment import EnvVars, ExtraArgs, ResourceRequirements, SecretKeySelector
+from qwen_cached_serve.api.v1alpha1.environment import EnvVars, ExtraArgs, ResourceRequirements
+from qwen_cached_serve.api.v1alpha1.tiers import L2Tier
 
 
 class L1Spec(ApiModel):
@@ -19,57 +20,6 @@ class L1Spec(ApiModel):
     and limit become this plus 2Gi unless cache.resources says otherwise."""
     eviction_policy: Annotated[Literal["LRU", "ARC", "IsolatedLRU"] | None, Default(defaults.EVICTION_POLICY)] = None
     """Which blocks go first when L1 is full."""
-
-
-class L2Filesystem(ApiModel):
-    """A directory on a volume, with one below it for each compatibility identity. The operator deletes none."""
-
-    claim_name: ObjectName
-    """Name of the PersistentVolumeClaim, in the same namespace."""
-    path: Annotated[str | None, Field(max_length=1024)] = None
-    """Directory inside the volume; its root when not given."""
-    capacity: Size | None = None
-    """Most that what one cache server writes during its life may take; the oldest entries go first. Without it they
-    stay until somebody deletes them."""
-
-
-class L2Valkey(ApiModel):
-    """A Valkey server."""
-
-    endpoint: Annotated[str, Field(min_length=3, max_length=512)]
-    """Host and port of the server, as in valkey.example:6379."""
-    password_secret_key_ref: SecretKeySelector | None = None
-    """Key of the Secret that holds the password."""
-    capacity: Size | None = None
-    """Most that entries may take."""
-
-
-class L2S3(ApiModel):
-    """A bucket."""
-
-    endpoint: Annotated[str, Field(min_length=3, max_length=2048)]
-    """URL of the bucket, with its scheme."""
-    region: Annotated[str | None, Field(max_length=64)] = None
-    """Region that the bucket is in."""
-    credentials_secret_name: ObjectName | None = None
-    """Secret that holds the access key."""
-    capacity: Size | None = None
-    """Most that entries may take."""
-
-
-class L2Tier(ApiModel):
-    """One tier behind main memory: `type` and the block of that name. Only Filesystem is implemented yet."""
-
-    name: LabelName
-    """Name of the tier, for status and messages."""
-    type: Literal["Filesystem", "Valkey", "S3"]
-    """Kind of store behind this tier."""
-    filesystem: L2Filesystem | None = None
-    """The directory of type Filesystem."""
-    valkey: L2Valkey | None = None
-    """The server of type Valkey."""
-    s3: L2S3 | None = None
-    """The bucket of type S3."""
 
 
 class CacheSpec(ApiModel):

@@ -69,6 +69,31 @@ CLASSES = (
         "Correct the entry that the message names.",
     ),
     FailureClass(
+        "L2Unreachable",
+        _AREA,
+        "The store of a second tier cannot be reached.",
+        "spec.cache.l2",
+        "Check the endpoint, and that network policies let the pod reach it; without the entry pods serve from memory.",
+        heals=True,
+    ),
+    FailureClass(
+        "L2CredentialsRefused",
+        _AREA,
+        "The store of a second tier refuses the user or the password.",
+        "spec.cache.l2",
+        "Correct the Secret that the entry refers to, or its username; a changed Secret is read when the container "
+        "starts again.",
+        heals=True,
+    ),
+    FailureClass(
+        "L2ClientMissing",
+        _AREA,
+        "The image lacks the Python package that a second tier needs.",
+        _ENGINE_IMAGE,
+        "Add to the image: valkey-glide-sync 2.3 or later for Valkey; boto3 for S3 without credentials in the "
+        "resource.",
+    ),
+    FailureClass(
         "CacheServerMisconfigured",
         _AREA,
         "The cache server refuses its settings.",
@@ -158,6 +183,30 @@ RULES = (
         r"unknown L2 adapter type '(?P<adapter>[^'\n]{1,80})'",
         "This LMCache has no second tier of type {adapter}.",
     ),
+    rule(
+        "L2CredentialsRefused",
+        r"Received error for address `(?P<address>[^`\n]{1,260})`: "
+        r"(?P<words>(?:NOAUTH|WRONGPASS|NOPERM)\b[^\n]{0,160})",
+        "The Valkey at {address} refuses the login: {words}",
+    ),
+    rule(
+        "L2CredentialsRefused",
+        r"RuntimeError: AUTH failed: (?P<words>[^\n]{0,160})",
+        "The Redis refuses the login: {words}",
+    ),
+    rule(
+        "L2Unreachable",
+        r"Received error for address `(?P<address>[^`\n]{1,260})`: (?P<words>[^\n]{0,160})",
+        "The Valkey at {address} cannot be reached: {words}",
+    ),
+    rule("L2ClientMissing", r"Valkey support requires the glide_sync module"),
+    rule("L2ClientMissing", r"S3L2Adapter requires boto3 to resolve credentials"),
+    rule(
+        "L2CredentialsRefused",
+        r"S3L2Adapter: boto3 found no credentials in the environment",
+        "There are no credentials for the bucket in the pod's environment.",
+        remedy="Set s3.credentials, or give the pod's service account a role.",
+    ),
     rule("L2Misconfigured", r"No adapter factory registered for type (?P<adapter>[\w.-]+)"),
     rule(
         "CacheServerMisconfigured",
@@ -170,6 +219,12 @@ RULES = (
 )
 
 OBSERVATIONS = (
+    rule(
+        "L2Unreachable",
+        r"S3L2Adapter (?:connection error \(\d+/\d+\): (?P<words>[^\n]{1,160})|disabled after \d+ consecutive "
+        r"connection failures)",
+        "The bucket cannot be reached. After three failures the tier stays off until the cache server starts again.",
+    ),
     rule("RegistrationLost", r"Rejecting (?:STORE|RETRIEVE) for unregistered GPU instance ID"),
     rule(
         "ImageTooOld",

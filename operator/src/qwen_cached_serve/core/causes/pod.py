@@ -112,7 +112,8 @@ CLASSES = (
         _AREA,
         "The store cannot keep entries of different engines apart.",
         "spec.cache.l2",
-        "Use a tier of type Filesystem.",
+        "Use a tier that can (Filesystem, Valkey, S3 with {namespace}), or empty this one and set its dedicatedTo to "
+        "the identity in status.identities.",
     ),
     FailureClass(
         "StoreUnusable",
