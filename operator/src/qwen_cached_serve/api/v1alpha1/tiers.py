@@ -17,7 +17,7 @@ BucketHost = Annotated[
     str, Field(min_length=1, max_length=259, pattern=r"^[A-Za-z0-9{][-A-Za-z0-9_.{}]*(:[0-9]{1,5})?$")
 ]
 """Name of a bucket's host, with a placeholder perhaps, and a port."""
-Identity = Annotated[str, Field(pattern=r"^v[0-9]{1,4}-[0-9a-f]{40}$")]
+Identity = Annotated[str, Field(max_length=46, pattern=r"^v[0-9]{1,4}-[0-9a-f]{40}$")]
 """A compatibility identity, as status.identities shows it."""
 UserName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[!-~]+$")]
 """Name of a user: printable, without spaces."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rule import FailureClass, rule
+from .rule import FailureClass, Tier, rule
 
 _AREA = "Cache"
 _ENGINE_IMAGE = "spec.engine.image"
@@ -190,11 +190,6 @@ RULES = (
         "The Valkey at {address} refuses the login: {words}",
     ),
     rule(
-        "L2CredentialsRefused",
-        r"RuntimeError: AUTH failed: (?P<words>[^\n]{0,160})",
-        "The Redis refuses the login: {words}",
-    ),
-    rule(
         "L2Unreachable",
         r"Received error for address `(?P<address>[^`\n]{1,260})`: (?P<words>[^\n]{0,160})",
         "The Valkey at {address} cannot be reached: {words}",
@@ -206,6 +201,25 @@ RULES = (
         r"S3L2Adapter: boto3 found no credentials in the environment",
         "There are no credentials for the bucket in the pod's environment.",
         remedy="Set s3.credentials, or give the pod's service account a role.",
+    ),
+    # A store that is away while the server runs ends nothing.
+    rule(
+        "L2CredentialsRefused",
+        r"\[LMCache Connector Worker Error\] AUTH failed: (?P<words>[^\n]{1,160})",
+        "The Redis refuses the login ({words}); the tier stays off until the cache server starts again.",
+        tier=Tier.SYMPTOM,
+    ),
+    rule(
+        "L2Unreachable",
+        r"\[LMCache Connector Worker Error\] (?P<words>(?:connection failed|getaddrinfo failed)[^\n]{0,160})",
+        "The Redis cannot be reached ({words}); the tier stays off until the cache server starts again.",
+    ),
+    rule(
+        "L2Unreachable",
+        r"S3L2Adapter (?:connection error \(\d+/\d+\): (?P<words>[^\n]{1,160})|disabled after \d+ consecutive "
+        r"connection failures)",
+        "The bucket cannot be reached. After three failures the tier stays off until the cache server starts again.",
+        tier=Tier.SYMPTOM,
     ),
     rule("L2Misconfigured", r"No adapter factory registered for type (?P<adapter>[\w.-]+)"),
     rule(
@@ -219,12 +233,6 @@ RULES = (
 )
 
 OBSERVATIONS = (
-    rule(
-        "L2Unreachable",
-        r"S3L2Adapter (?:connection error \(\d+/\d+\): (?P<words>[^\n]{1,160})|disabled after \d+ consecutive "
-        r"connection failures)",
-        "The bucket cannot be reached. After three failures the tier stays off until the cache server starts again.",
-    ),
     rule("RegistrationLost", r"Rejecting (?:STORE|RETRIEVE) for unregistered GPU instance ID"),
     rule(
         "ImageTooOld",
