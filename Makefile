@@ -59,6 +59,12 @@ localkube: venv ## Build the local Kubernetes binaries (skipped when up to date)
 bench: venv ## Benchmarks: many resources on simulated nodes, idle cost, start-up split
 	@$(PY) -m benchmarks
 
+.PHONY: audit licences
+audit: venv ## Known vulnerabilities of every pinned package (pip-audit, an environment of its own; needs the advisory service)
+	@$(PY) -m tools.audit
+licences: venv ## Write docs/licences.md from the metadata of the run-time dependencies
+	@$(PY) -m tools.licences
+
 .PHONY: venv lock clean
 venv:
 	@tools/bootstrap.sh
@@ -66,5 +72,6 @@ lock: ## Re-pin the hashed requirement files
 	@.venv/bin/uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal pyproject.toml -o requirements/runtime.txt
 	@.venv/bin/uv pip compile -q --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal pyproject.toml --group dev -o requirements/dev.txt
 	@.venv/bin/uv pip compile -q --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal pyproject.toml --group mutation -c requirements/dev.txt -o requirements/mutation.txt
+	@.venv/bin/uv pip compile -q --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --python-version 3.11 --universal --group audit -o requirements/audit.txt
 clean: ## Remove build outputs of this clone (caches under ~/.cache stay)
 	@rm -rf build .venv

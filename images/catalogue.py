@@ -84,6 +84,7 @@ IMAGES: dict[str, Image] = {
             "localhost/qcs-operator",
             (
                 "images/operator/Containerfile",
+                "images/operator/sbom.py",
                 "images/tools.txt",
                 "requirements/runtime.txt",
                 "pyproject.toml",

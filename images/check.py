@@ -18,7 +18,11 @@ from images.runner import Runner, tail
 from images.storage import storage
 
 _LOGS = ROOT / "build" / "logs" / "images"
-OPERATOR_COMMAND = "qcs --help > /dev/null && qwen-cached-serve-operator --help > /dev/null && id -u"
+OPERATOR_COMMAND = (
+    "qcs --help > /dev/null && qwen-cached-serve-operator --help > /dev/null"
+    " && grep -q pkg:pypi/kopf@ /opt/qwen-cached-serve/sbom.cdx.json"
+    " && grep -q pkg:deb/debian/libc6@ /opt/qwen-cached-serve/sbom.cdx.json && id -u"
+)
 
 
 def check(name: str, archive: Path, report: Runner) -> str:
