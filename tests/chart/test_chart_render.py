@@ -91,6 +91,7 @@ def test_everything_is_used(helm):
         engine_image="registry.example/engine:1",
         engine_cpu_image="registry.example/engine-cpu:1",
         lease_name="mine",
+        monitoring_namespaces=("prometheus",),
         log_level="debug",
         log_format="console",
         workers=8,

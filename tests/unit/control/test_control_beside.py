@@ -9,6 +9,7 @@ from qwen_cached_serve.control.optional import Unusable
 from qwen_cached_serve.kube.port import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
+    EVENTS,
     NETWORK_POLICIES,
     OPTIONAL,
     POD_MONITORS,
@@ -137,6 +138,9 @@ async def test_what_the_server_says_of_one_is_told_and_the_pods_roll(error, reas
     assert (ready["status"], ready["reason"]) == ("False", reason)
     assert error.message in ready["message"]
     assert bench.condition("Stalled")["status"] == stalled
+    said = [event["reason"] for event in bench.api.of(EVENTS).values()]
+    assert said.count("ChildRefused") == (stalled == "True")
+    assert "StartFailed" not in said
     assert bench.condition("Available")["status"] == "True"
     assert bench.status()["revision"]["current"] == bench.status()["revision"]["updated"]
     await bench.look()
