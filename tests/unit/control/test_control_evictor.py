@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from qwen_cached_serve.control.cache import OWNER_UID_LABEL
-from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, ProbeReport, ServeSettings, Versions
+from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, Gpu, ProbeReport, ServeSettings, Versions
 from qwen_cached_serve.inpod.identity import with_identity
 from qwen_cached_serve.inpod.message import termination_message
 from qwen_cached_serve.kube.port import DEPLOYMENTS, EVENTS, PODS, Budget, Forbidden, Invalid, Transient
@@ -16,21 +16,22 @@ HASH = "abc"
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget. b needs 2 healthy pods and has 2 currently"
 
 
-def report(build):
+def report(build, gpu=""):
     made = ProbeReport(
         block_size=784,
         kernel_block_size=16,
         attention_backends=("FLASH_ATTN",),
         versions=Versions("0.32.0", "0.5.6"),
         method="Construct",
+        gpus=(Gpu(gpu, "GPU-1", "9.0", "580.1", 141 << 30),) if gpu else (),
     )
     settings = ServeSettings("m", EngineSettings("GPU"), CacheSettings(enabled=True))
     return termination_message(with_identity(settings, made, {}, "commit 0123456", {"vllm": build}), "0123456789abcdef")
 
 
-def pod(name, build, minute):
+def pod(name, build, minute, gpu=""):
     time = f"2026-11-28T23:{minute:02}:00Z"
-    ended = {"exitCode": 0, "message": report(build), "finishedAt": time}
+    ended = {"exitCode": 0, "message": report(build, gpu), "finishedAt": time}
     running = {"running": {"startedAt": time}}
     return {
         "apiVersion": "v1",

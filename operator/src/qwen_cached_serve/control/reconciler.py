@@ -24,7 +24,7 @@ from qwen_cached_serve.control.cache import Cache, Key, Snapshot
 from qwen_cached_serve.control.composition import foreign_fields
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused
 from qwen_cached_serve.control.evictor import Evictor
-from qwen_cached_serve.control.reporter import Reporter
+from qwen_cached_serve.control.reporter import Reported, Reporter
 from qwen_cached_serve.control.revisions import Choice, Revisions
 from qwen_cached_serve.core import names
 from qwen_cached_serve.core.defaults import OperatorDefaults
@@ -94,6 +94,7 @@ class Reconciler:
         if snapshot is None:
             self._designer.forget(key)
             self._revisions.forget(key)
+            self._reporter.forget(key)
             self._metrics.forget(*key)
             self._wants(key, ())
             return Outcome(summary={"gone": True})
@@ -108,15 +109,17 @@ class Reconciler:
         if report.changed:
             snapshot = self._cache.snapshot(key) or snapshot
         judgement = self._judge(snapshot, choice, problems, report)
-        wrote = await self._reporter.report(snapshot.serve, judgement)
-        if judgement.evict:
+        reported = await self._reporter.report(snapshot.serve, judgement)
+        if judgement.evict and not reported.wait_seconds:
             judgement = await self._evict(key, choice, problems, report, judgement)
         if choice and choice.applies and judgement.roll_back_to:
             # The revision's own event brings the next look, which applies the other one.
             await self._revisions.reject(snapshot, choice, judgement.roll_back_to)
         return Outcome(
-            again_after_seconds=report.again_after_seconds or judgement.requeue_after_seconds,
-            summary=_summary(report, wrote, problems),
+            again_after_seconds=_soonest(
+                report.again_after_seconds, judgement.requeue_after_seconds, reported.wait_seconds or None
+            ),
+            summary=_summary(report, reported, problems),
         )
 
     def _design(self, serve: Manifest) -> tuple[Desired | None, tuple[str, ...]]:
@@ -194,8 +197,13 @@ def _edit_waits(snapshot: Snapshot, choice: Choice | None, problem: Problem) -> 
     )
 
 
-def _summary(report: Report, wrote_status: bool, problems: tuple[str, ...]) -> dict[str, object]:
-    said: dict[str, object] = {"status": "written" if wrote_status else "unchanged"}
+def _soonest(*seconds: float | None) -> float | None:
+    return min((one for one in seconds if one is not None), default=None)
+
+
+def _summary(report: Report, reported: Reported, problems: tuple[str, ...]) -> dict[str, object]:
+    kept = "delayed" if reported.wait_seconds else "unchanged"
+    said: dict[str, object] = {"status": "written" if reported.wrote else kept}
     if report.applied:
         said["applied"] = report.applied
     if report.deleted:

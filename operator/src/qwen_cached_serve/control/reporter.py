@@ -12,11 +12,13 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from qwen_cached_serve.control.cache import Cache
+from qwen_cached_serve.control.cache import Cache, Key
+from qwen_cached_serve.control.pace import Pace
 from qwen_cached_serve.core.events import Event
 from qwen_cached_serve.core.status import Judgement
 from qwen_cached_serve.kube.lease import micro_time
@@ -32,6 +34,15 @@ _NOTE_CHARACTERS = 1024
 """Limit of events.k8s.io for `note`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What became of a status."""
+
+    wrote: bool = False
+    wait_seconds: float = 0.0
+    """When above 0: it is not written yet, and may be after that time."""
+
+
 class Reporter:
     """See the module's text."""
 
@@ -43,38 +54,48 @@ class Reporter:
         self._metrics = metrics
         self._utc_now = utc_now
         self._instance = instance or FIELD_MANAGER
+        self._pace = Pace(lambda: utc_now().timestamp())
         self._unknown: dict[tuple[str, ...], dt.datetime] = {}  # path below status -> until when it is left out
 
-    async def report(self, serve: Manifest, judgement: Judgement) -> bool:
-        """Write status and events as far as they are new; whether the status was written."""
+    async def report(self, serve: Manifest, judgement: Judgement) -> Reported:
+        """Write status and events as far as they are new, and not too often (`control.pace`)."""
         metadata = serve["metadata"]
         states = {entry["type"]: entry["status"] for entry in judgement.status.get("conditions") or ()}
         self._metrics.conditions(metadata["namespace"], metadata["name"], states)
-        if not await self._write(serve, judgement.status):
-            return False
-        for event in judgement.events:
-            await self.say(serve, event)
-        return True
+        reported = await self._write(serve, judgement.status)
+        if reported.wrote:
+            for event in judgement.events:
+                await self.say(serve, event)
+        return reported
 
-    async def _write(self, serve: Manifest, judged: Manifest) -> bool:
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a resource that is gone."""
+        self._pace.forget(key)
+
+    async def _write(self, serve: Manifest, judged: Manifest) -> Reported:
         """Write what is new; every round leaves out one more field that the API server does not know."""
+        key = (serve["metadata"]["namespace"], serve["metadata"]["name"])
         while True:
             status = self._known(judged)
             if (serve.get("status") or {}) == status:
                 self._metrics.applied("Status", "unchanged")
-                return False
+                return Reported()
+            if wait := self._pace.wait_seconds(key, status):
+                self._metrics.applied("Status", "delayed")
+                return Reported(wait_seconds=wait)
             try:
                 written = await self._apply(serve, status)
             except NotFound:
-                return False  # deleted meanwhile
+                return Reported()  # deleted meanwhile
             except Invalid as error:
                 self._metrics.applied("Status", "failed")
                 if not self._learn(error.message):
                     raise
                 continue
             self._metrics.applied("Status", "applied")
+            self._pace.wrote(key, status)
             self._cache.wrote(written)
-            return True
+            return Reported(wrote=True)
 
     async def _apply(self, serve: Manifest, status: Manifest) -> Manifest:
         metadata = {key: serve["metadata"][key] for key in ("namespace", "name", "uid")}

@@ -52,7 +52,7 @@ class Metrics:
         )
         self._writes = Counter(
             "qwen_cached_serve_apply",
-            "Objects applied, by kind and result (applied, unchanged, failed); unchanged ones cost no request.",
+            "Objects applied, by kind and result (applied, unchanged, delayed, failed); only applied and failed ask.",
             ["kind", "result"],
             registry=self.registry,
         )

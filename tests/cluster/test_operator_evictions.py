@@ -1,0 +1,261 @@
+"""Evictions on a real API server: a tag that moves under a running resource, mixed GPUs, a budget that says no, a cache
+that does not come back; and an operator that ends in the middle of it."""
+
+import asyncio
+import contextlib
+import json
+import signal
+
+import pytest
+
+from qwen_cached_serve.core import names
+from qwen_cached_serve.kube.port import DEPLOYMENTS, EVENTS, PODS, SERVES
+from tests.cluster.operator_resources import MESSAGE_ANNOTATION, condition, report, serve, serving
+from tests.cluster.operator_support import eventually
+from tests.cluster.test_operator_quiet import settled
+
+AWAITS = "qcs.test/awaits-report"
+
+
+class Registry:
+    """What a pod gets that is made now: the other half of a tag, as nodes and kubelets see it."""
+
+    def __init__(self, api, namespace, first):
+        self.api = api
+        self.namespace = namespace
+        self.choose = lambda _pod: first
+        self.least_ready = None
+        """The fewest pods that were ready at any moment since this was set to a number."""
+
+    async def run(self):
+        while True:
+            await self.step()
+            await asyncio.sleep(0.05)
+
+    async def step(self):
+        pods = await self.api.list_all(PODS, self.namespace)
+        live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        if self.least_ready is not None:
+            self.least_ready = min(self.least_ready, sum(is_ready(pod) for pod in live))
+        for pod in live:
+            annotations = pod["metadata"].get("annotations") or {}
+            text = None if MESSAGE_ANNOTATION in annotations else self.choose(pod)
+            if text:
+                patch = {"metadata": {"annotations": {MESSAGE_ANNOTATION: text}}}
+                await self.api.merge(PODS, self.namespace, pod["metadata"]["name"], patch, manager="test")
+
+
+def is_ready(pod):
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
+
+
+@pytest.fixture
+async def registry(api, namespace):
+    made = Registry(api, namespace, report(784))
+    task = asyncio.create_task(made.run())
+    yield made
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def another_build():
+    """The report of an image that differs in nothing but its build."""
+    made = json.loads(report(784))
+    return json.dumps(made | {"identity": f"{made['identity'][:-4]}beef"})
+
+
+def waiting(resource, **pod):
+    return {**resource, "spec": {**resource["spec"], "pod": {**pod, "annotations": {AWAITS: "yes"}}}}
+
+
+async def identities(api, namespace):
+    """Identity of each live pod by its uid; empty while it has none."""
+    pods = await api.list_all(PODS, namespace)
+    live = [pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    texts = {pod["uid"]: (pod.get("annotations") or {}).get(MESSAGE_ANNOTATION, "{}") for pod in live}
+    return {uid: json.loads(text).get("identity", "") for uid, text in texts.items()}
+
+
+async def evictions(api, namespace):
+    return (await api.get(SERVES, namespace, "q"))["status"].get("evictions") or []
+
+
+async def reasons(api, namespace):
+    return [one["reason"] for one in await api.list_all(EVENTS, namespace) if one["regarding"]["kind"] == SERVES.kind]
+
+
+async def compatible(api, namespace, status):
+    resource = await api.get(SERVES, namespace, "q")
+    found = condition(resource, "CacheCompatible")
+    assert found["status"] == status, (found, resource["status"].get("evictions"))
+    return found
+
+
+ROLL = {"rollout": {"onCompatibilityChange": "Roll"}}
+
+
+@pytest.mark.case("B11")
+async def test_a_tag_moves_under_a_running_resource(cluster, api, namespace, start_operator, registry):
+    """One at a time until all are equal, the template untouched, also with an operator killed in the middle."""
+    operator = await start_operator()
+    cluster.apply(waiting(serve(namespace, replicas=3, **ROLL)))
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    before, old = await api.get(DEPLOYMENTS, namespace, "q"), await identities(api, namespace)
+    assert len(set(old.values())) == 1
+    registry.choose = lambda _pod: another_build()
+    registry.least_ready = 3
+    victim = (await api.list_all(PODS, namespace))[0]["metadata"]
+    await api.delete(PODS, namespace, victim["name"], uid=victim["uid"])
+    await eventually(lambda: compatible(api, namespace, "False"), timeout=60)
+    # The next one that is made waits: the operator is killed between an eviction and its replacement.
+    registry.choose = lambda _pod: None
+    await eventually(lambda: evictions(api, namespace), timeout=60)
+
+    async def first_is_gone():
+        return len(old.keys() & (await identities(api, namespace)).keys()) == 1
+
+    await eventually(first_is_gone, timeout=60)
+    operator.stop(signal.SIGKILL)
+    again = await start_operator()
+    await eventually(lambda: again.events("reconciled"))
+    await settled(api, namespace, again, seconds=1.0)
+    assert len(await evictions(api, namespace)) == 1  # it waits for the replacement, as the one before would have
+    registry.choose = lambda _pod: another_build()
+
+    async def equal():
+        now = await identities(api, namespace)
+        assert len(now) == 3
+        assert set(now.values()) == {json.loads(another_build())["identity"]}, now
+        return now
+
+    await eventually(equal, timeout=120)
+    await eventually(lambda: compatible(api, namespace, "True"), timeout=60)
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    done = await evictions(api, namespace)
+    assert {one["uid"] for one in done} == old.keys() - {victim["uid"]}
+    assert len(done) == 2
+    assert registry.least_ready >= 2
+    after = await api.get(DEPLOYMENTS, namespace, "q")
+    assert after["spec"] == before["spec"]
+    told = await reasons(api, namespace)
+    assert told.count("PodRecycled") == 2
+    assert told.count("CompatibilityChanged") == 1
+    assert told.count("RollCompleted") == 1  # the first one: no roll of a revision went on
+    assert again.metric("qwen_cached_serve_evictions_total", reason="CompatibilityChanged", result="evicted") == 1
+
+
+@pytest.mark.case("B09")
+async def test_mixed_gpus_are_left_alone(cluster, api, namespace, operator, registry):
+    texts = {}
+
+    def by_age(pod):
+        gpu = ("NVIDIA L40S", "NVIDIA H200")[len(texts) % 2]
+        made = json.loads(report(784)) | {"gpu": gpu}
+        return texts.setdefault(pod["metadata"]["uid"], json.dumps(made | {"identity": f"v1-{gpu[-4:].lower():0>40}"}))
+
+    registry.choose = by_age
+    cluster.apply(waiting(serve(namespace, replicas=2, **ROLL)))
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    uids = (await identities(api, namespace)).keys()
+    victim = (await api.list_all(PODS, namespace))[0]["metadata"]
+    await api.delete(PODS, namespace, victim["name"], uid=victim["uid"])
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    told = await eventually(lambda: compatible(api, namespace, "False"), timeout=60)
+    assert "spec.pod.nodeSelector" in told["message"]
+    await settled(api, namespace, operator, seconds=2.0)
+    assert await evictions(api, namespace) == []
+    assert len((await identities(api, namespace)).keys() & uids) == 1
+
+
+async def test_a_budget_that_says_no_is_waited_for(cluster, api, namespace, operator, registry):
+    cluster.apply(waiting(serve(namespace, replicas=2, **ROLL)))
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"namespace": namespace, "name": "nobody"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {names.INSTANCE_LABEL: "q"}}},
+    }
+    pod = (await api.list_all(PODS, namespace))[0]
+    assert pod["metadata"]["labels"][names.INSTANCE_LABEL] == "q"
+    cluster.apply(budget)
+    await eventually(
+        lambda: cluster.get("pdb", "-n", namespace, "nobody").get("status", {}).get("currentHealthy") == 2, timeout=60
+    )
+    registry.choose = lambda _pod: another_build()
+    await api.delete(PODS, namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+    [held] = await eventually(lambda: evictions(api, namespace), timeout=60)
+
+    async def told():
+        found = await compatible(api, namespace, "False")
+        assert "held back" in found["message"], found["message"]
+        assert "disruption budget" in found["message"]
+        return found
+
+    await eventually(told, timeout=60)
+    await settled(api, namespace, operator, seconds=1.0)
+    assert held["uid"] in await identities(api, namespace)
+    assert "PodRecycled" not in await reasons(api, namespace)
+    writes = operator.metric("qwen_cached_serve_apply_total", kind="Status", result="applied")
+    cluster.patch(namespace, "qcs", "q", {"metadata": {"annotations": {"look": "again"}}})
+    await eventually(lambda: operator.metric("qwen_cached_serve_evictions_total", result="held_back") >= 2, timeout=60)
+    assert operator.metric("qwen_cached_serve_apply_total", kind="Status", result="applied") == writes
+    assert operator.events("reconcile failed") == []
+    cluster.kubectl("delete", "-n", namespace, "pdb", "nobody")
+    cluster.patch(namespace, "qcs", "q", {"metadata": {"annotations": {"look": "once more"}}})
+    await eventually(lambda: compatible(api, namespace, "True"), timeout=90)
+    assert held["uid"] not in await identities(api, namespace)
+    assert (await reasons(api, namespace)).count("PodRecycled") == 1
+    [done] = await evictions(api, namespace)
+    assert "heldBack" not in done
+
+
+@pytest.mark.case("B32")
+async def test_a_cache_server_that_stays_away_costs_the_pod_where_that_is_asked_for(
+    cluster, api, namespace, operator, registry
+):
+    cluster.apply(waiting(serve(namespace, cache={"l1": {"size": "1Gi"}, "onUnavailable": "RecyclePod"})))
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    [pod] = await api.list_all(PODS, namespace)
+    status = pod["status"]["initContainerStatuses"]
+    server = next(one for one in status if one["name"] == "cache-server")
+    end = {"exitCode": 1, "message": "bye", "startedAt": "2026-11-30T00:00:00Z", "finishedAt": "2026-11-30T00:00:01Z"}
+    server |= {
+        "ready": False,
+        "started": False,
+        "restartCount": 6,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        "lastState": {"terminated": end | {"reason": "Error"}},
+    }
+    cluster.patch(
+        namespace, "pod", pod["metadata"]["name"], {"status": {"initContainerStatuses": status}}, "--subresource=status"
+    )
+
+    async def seen():
+        resource = await api.get(SERVES, namespace, "q")
+        assert condition(resource, "CacheEffective")["status"] == "False"
+        assert "it is replaced" in condition(resource, "CacheEffective")["message"]
+        return resource
+
+    resource = await eventually(seen, timeout=60)
+    assert resource["status"]["pods"][0]["detached"]["reason"] == "CacheServerDown"
+    await settled(api, namespace, operator, seconds=1.0)
+    assert await evictions(api, namespace) == []
+    # Ten minutes later, as the status remembers it.
+    for one in resource["status"]["pods"]:
+        one["detached"]["since"] = "2026-01-01T00:00:00Z"
+    cluster.patch(namespace, "qcs", "q", {"status": {"pods": resource["status"]["pods"]}}, "--subresource=status")
+
+    async def another():
+        [now] = await api.list_all(PODS, namespace)
+        assert now["metadata"]["uid"] != pod["metadata"]["uid"]
+        return now
+
+    await eventually(another, timeout=60)
+    await eventually(lambda: serving(api, namespace), timeout=60)
+    [done] = await evictions(api, namespace)
+    assert (done["uid"], done["reason"]) == (pod["metadata"]["uid"], "CacheServerDown")
+    told = await reasons(api, namespace)
+    assert told.count("PodRecycled") == 1
+    assert told.count("CacheDetached") == 1
