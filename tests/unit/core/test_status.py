@@ -72,7 +72,7 @@ def test_a_serving_resource(resolved):
         "modelRevision": "4f2a9c1",
     }
     assert status["url"] == "http://q36.team-a.svc/v1"
-    assert status["revision"] == {"updated": "q36-1", "current": "q36-1"}
+    assert status["revision"] == {"updated": "q36-1", "current": "q36-1", "identity": status["pods"][0]["identity"]}
     assert status["selector"].startswith("app.kubernetes.io/component=serving")
     (pod,) = status["pods"]
     assert (pod["phase"], pod["blockSize"], pod["node"], pod["gpu"]) == ("Serving", 784, "g1", "NVIDIA H100 80GB HBM3")
@@ -731,7 +731,13 @@ def test_a_roll_is_told_at_its_beginning_and_end(resolved):
     done = judged(made, dep, pods, sets=sets, previous=rolling.status, revision=now)
     assert [event.reason for event in done.events] == ["RollCompleted"]
     assert "roll" not in done.status
-    assert done.status["revision"] == {"updated": "q36-2", "current": "q36-2", "history": ["q36-1"]}
+    identity = done.status["pods"][0]["identity"]
+    assert done.status["revision"] == {
+        "updated": "q36-2",
+        "current": "q36-2",
+        "history": ["q36-1"],
+        "identity": identity,
+    }
 
 
 def rolling_pods(made, *, gone=False, new=None):
@@ -808,7 +814,7 @@ def test_another_revision_of_the_same_pods_is_no_roll(resolved):
     first = judged(made, deployment(), [serving_pod(made)])
     same = judged(made, deployment(), [serving_pod(made)], previous=first.status, revision="q36-2")
     assert same.events == ()
-    assert same.status["revision"] == {"updated": "q36-2", "current": "q36-2"}
+    assert same.status["revision"] == first.status["revision"] | {"updated": "q36-2", "current": "q36-2"}
 
 
 def failing_roll(made, previous, name="q36-2"):

@@ -40,7 +40,21 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Ev
         events.append(Event("Warning", "WaitingForCapacity", condition["message"]))
     if condition := turned("CacheCompatible", "False"):
         events.append(Event("Warning", "CompatibilityChanged", condition["message"]))
+    elif state_of(old, "CacheCompatible").get("status") != "False":
+        events += _other_identity(before.get("revision") or {}, after.get("revision") or {})
     return (*events, *_cache(old, new))
+
+
+def _other_identity(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Event]:
+    """Tell that all pods have turned into others on the same revision: a single one that was replaced, for instance."""
+    former, found = then.get("identity"), now.get("identity")
+    if not former or not found or former == found or then.get("updated") != now.get("updated"):
+        return []
+    words = (
+        f"The pods of revision {now['updated']} have identity {found} now and had {former} before, although the spec "
+        "did not change: a tag has moved, or the node has another driver. What they stored before is not read any more."
+    )
+    return [Event("Warning", "CompatibilityChanged", words)]
 
 
 def _roll(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Event]:

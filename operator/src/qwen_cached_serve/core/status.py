@@ -243,4 +243,9 @@ def _revision(view: View) -> dict[str, Any]:
     shown: dict[str, Any] = {"updated": revision.updated}
     if current:
         shown["current"] = current
+    known = former.get("identity") if former.get("updated") == revision.updated else ""
+    found = {pod.identity for pod in view.current}
+    # Only what all pods of a finished roll have: until then some may be of the revision before.
+    if identity := (settled and len(found) == 1 and next(iter(found))) or known:
+        shown["identity"] = identity
     return shown | ({"history": list(revision.history)} if revision.history else {})

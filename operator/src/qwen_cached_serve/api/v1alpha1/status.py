@@ -164,6 +164,8 @@ class RevisionStatus(StatusModel):
     """Revision that is fully rolled out."""
     updated: Name | None = None
     """Revision that the spec asks for."""
+    identity: Name | None = None
+    """Compatibility identity that all its pods had last."""
     history: Annotated[tuple[Name, ...] | None, Field(max_length=10)] = None
     """Revisions before, newest first."""
 
