@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from qwen_cached_serve.core import names
-from qwen_cached_serve.kube.port import DEPLOYMENTS, EVENTS, PODS, SERVES
+from qwen_cached_serve.kube.port import DEPLOYMENTS, EVENTS, PODS, SERVES, ApiError
 from tests.cluster.operator_resources import MESSAGE_ANNOTATION, condition, report, serve, serving
 from tests.cluster.operator_support import eventually
 from tests.cluster.test_operator_quiet import settled
@@ -29,7 +29,8 @@ class Registry:
 
     async def run(self):
         while True:
-            await self.step()
+            with contextlib.suppress(ApiError):  # a busy API server, or a pod that went meanwhile
+                await self.step()
             await asyncio.sleep(0.05)
 
     async def step(self):

@@ -34,7 +34,7 @@ def release(tmp_path):
         package = sources / "qwen_cached_serve"
         script = package / "inpod" / "start.py"
         script.write_text(script.read_text() + f"\n# release {number}\n")
-        template = package / "core" / "children.py"
+        template = package / "core" / "children" / "deployment.py"
         text = template.read_text()
         marked = text.replace(
             '"kubectl.kubernetes.io/default-container": "engine",',
