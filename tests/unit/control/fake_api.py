@@ -169,6 +169,7 @@ def serve(generation=1, **spec):
         "kind": SERVES.kind,
         "metadata": {"namespace": "ns", "name": "q", "uid": UID, "generation": generation},
         "spec": {"replicas": 1} | base | spec,
+        "status": {"observedGeneration": -1},  # as the definition gives it to everything new
     }
 
 

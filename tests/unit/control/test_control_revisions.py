@@ -67,6 +67,9 @@ async def test_a_revision_is_stored_before_its_children():
     bench = Bench()
     await bench.look()
     order = writes(bench)
+    assert not [request for request in bench.api.requests if request[:2] == ("list", "ControllerRevision")], (
+        "what is new has no revisions"
+    )
     assert order[0] == ("apply", "ControllerRevision")
     assert {kind for verb, kind in order[1:] if verb == "apply"} == RENDERED
     [record] = bench.revisions()
