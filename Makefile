@@ -21,7 +21,7 @@ test-unit: venv ## Rules: unit, property and golden tests (Python only)
 	@$(PY) -m tools.tiers unit
 test-cluster: venv ## The operator on a real API server, controller-manager and scheduler (Go)
 	@$(PY) -m tools.tiers cluster
-test-chart: venv ## The charts in the real Helm, their alerts in promtool (Go)
+test-chart: venv ## The charts in the real Helm, alerts in promtool, health by the rules of Argo CD and Flux (Go)
 	@$(PY) -m tools.tiers chart
 test-node: venv ## The pod on a real kubelet and containerd, the operator in its image (root)
 	@$(PY) -m tools.tiers node

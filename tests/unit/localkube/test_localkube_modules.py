@@ -1,4 +1,6 @@
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -49,6 +51,13 @@ def test_the_key_changes_with_go_mod_go_sum_sources_and_flags(tmp_path, monkeypa
     (folder / "main.go").write_text("package main\n")
     seen.add(modules.Module("m", ("m",)).source_hash())
     assert len(seen) == 5
+
+
+@pytest.mark.skipif(shutil.which("gofmt") is None, reason="Go is not installed")
+def test_our_own_go_is_formatted():
+    ours = [str(path) for path in paths.MODULES.rglob("*.go")]
+    assert ours
+    assert subprocess.run(["gofmt", "-l", *ours], capture_output=True, text=True, check=True).stdout == ""
 
 
 def test_what_is_not_there_is_refused_with_the_choices(tmp_path, monkeypatch):
