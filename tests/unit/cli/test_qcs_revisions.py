@@ -14,6 +14,7 @@ from qwen_cached_serve.core.defaults import OperatorDefaults
 from qwen_cached_serve.core.inputs import spec_hash
 from qwen_cached_serve.core.records import FORMAT, Record
 from qwen_cached_serve.core.revision import HOLD_ANNOTATION, Hold
+from qwen_cached_serve.core.tuning import Adjustment
 
 N = {"model": {"name": "Qwen/Qwen3.6-27B"}, "cache": {"l1": {"size": "100Gi"}}}
 
@@ -130,6 +131,22 @@ def test_a_former_revision_would_be_used_again():
     found = answer(resource(), old, stored([now, former], blockSize={"probed": 784}))
     assert (found.restarts, found.reused, found.probed) == (True, former, 784)
     assert "revision  1 (q36-1) is used again, as it was" in "\n".join(diff_output.as_text(found))
+
+
+def test_what_the_operator_found_out_is_shown_and_missed_where_it_gets_lost():
+    adjusted = (Adjustment("maxNumSeqs", 614, 1024, "MaxNumSeqsTooLarge"),)
+    plain, tuned = record(1), record(2, tuning_hash="7e" * 8)
+    found = replace(stored([tuned, plain]), tunings={tuned.name: adjusted})
+    assert answer(resource(replicas=3), stored=found).restarts is False  # the tuned revision is the one for this spec
+    edited = answer(resource(cache={"l1": {"size": "1Gi"}}), stored=found)
+    assert edited.restarts is True
+    assert "maxNumSeqs 614" in edited.tuning[0]
+    assert "tuning    maxNumSeqs 614" in "\n".join(diff_output.as_text(edited))
+    own = {"engine": {"vllm": {"maxNumSeqs": 614}}}
+    assert answer(resource(cache={"l1": {"size": "1Gi"}}, **own), stored=found).tuning == ()
+    assert history.states(found, tuned) == ["in use", "maxNumSeqs 614"]
+    assert history.as_json(found)[0]["tuning"][0]["value"] == "614"
+    assert history.as_json(found)[1]["tuning"] == []
 
 
 def cluster(records, used=None, annotations=None, running=None, spec=None, **status):

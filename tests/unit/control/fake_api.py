@@ -183,7 +183,7 @@ def replica_set(deployment, name, revision="1"):
             "namespace": "ns",
             "name": name,
             "labels": {**template["metadata"]["labels"], "pod-template-hash": name},
-            "annotations": {"deployment.kubernetes.io/revision": revision},
+            "annotations": {**deployment["metadata"]["annotations"], "deployment.kubernetes.io/revision": revision},
         },
         "spec": {"replicas": 0, "template": template},
         "status": {},

@@ -329,6 +329,133 @@ async def test_a_failed_roll_is_rolled_back_and_not_tried_again(release):
     assert bench.condition("Stalled")["reason"] != "RolledBack"
 
 
+def starve(bench, room, *, replicas=1):
+    """The engine of the live template's pod has too few state blocks."""
+    live = bench.api.of(DEPLOYMENTS)["q"]
+    name = live["metadata"]["annotations"][names.REVISION_ANNOTATION][-6:]
+    live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = name
+    counts = {"replicas": replicas, "updatedReplicas": replicas}
+    bench.api.store(live | {"status": {"observedGeneration": live["metadata"].get("generation", 1), **counts}})
+    bench.api.store(replica_set(live, name, name))
+    text = f"ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks ({room}). Please lower."
+    ended = {"terminated": {"exitCode": 1, "message": text, "reason": "Error"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "ns",
+            "name": "one",
+            "labels": live["spec"]["template"]["metadata"]["labels"] | {"pod-template-hash": name},
+        },
+        "spec": {"nodeName": "n"},
+        "status": {
+            "phase": "Pending",
+            "initContainerStatuses": [
+                {"name": "probe", "state": {"terminated": {"exitCode": 0, "message": "", "reason": "Completed"}}},
+                {"name": "cache-server", "state": {"running": {}}, "started": True, "ready": True},
+            ],
+            "containerStatuses": [{"name": "engine", "state": ended, "restartCount": 1}],
+        },
+    }
+    bench.api.store(pod)
+
+
+def sequences(bench):
+    """What the pods are told about the number of sequences."""
+    [volume] = [v for v in bench.template()["spec"]["volumes"] if "configMap" in v]
+    data = bench.api.of(CONFIG_MAPS)[volume["configMap"]["name"]]["data"]
+    return json.loads(data["settings.json"])["engine"]["tuned_max_num_seqs"]
+
+
+@pytest.mark.case("B23")
+async def test_the_engines_number_is_stored_with_a_revision_and_survives_restarts_and_releases(release):
+    bench = Bench()
+    await bench.look()
+    starve(bench, 614)
+    await bench.look()
+    [plain, tuned] = bench.revisions()
+    assert (plain.tuning_hash, bool(tuned.tuning_hash)) == ("", True)
+    assert (plain.spec_hash, plain.image) == (tuned.spec_hash, tuned.image)
+    bench.reconciler = bench.restarted()  # it ended between storing and applying
+    await bench.look()
+    assert sequences(bench) == 614
+    assert [(one["name"], one["value"]) for one in bench.status()["tuning"]] == [("maxNumSeqs", "614")]
+    assert bench.status()["roll"]["to"] == tuned.name
+    said = [event["reason"] for event in bench.api.of(EVENTS).values()]
+    assert said.count("Tuned") == 1
+    del bench.api.objects["Pod", "ns", "one"]
+    bench.settled()
+    await bench.look()
+    await bench.look()
+    assert bench.api.requests == []
+    before = bench.template()
+    release(2)
+    await upgraded(bench)
+    assert bench.template() == before
+    assert bench.condition("RevisionCurrent")["reason"] == "OperatorChanged"
+    assert "tuned" not in bench.condition("RevisionCurrent")["message"]
+    bench.annotate(restarted_at="2026-11-29T12:00:00Z")
+    await bench.look()
+    assert sequences(bench) == 614  # a restart keeps what is known to be needed
+    assert bench.revisions()[-1].tuning_hash == tuned.tuning_hash
+    bench.edit(engine={"autoTune": "Disabled"})
+    uses = bench.template()
+    await bench.look()
+    assert bench.template() == uses
+    bench.edit(**TWO_CHUNKS)
+    await bench.look()
+    assert sequences(bench) is None  # another spec begins without
+    assert "tuning" not in bench.status()
+    bench.edit()
+    await bench.look()
+    assert sequences(bench) == 614  # and the former one comes back with its own
+
+
+async def test_it_falls_again_and_ends_in_an_explanation():
+    bench = Bench()
+    await bench.look()
+    for room in (614, 600, 95):
+        starve(bench, room)
+        await bench.look()
+        await bench.look()
+        assert sequences(bench) == room
+    starve(bench, 90)
+    await bench.look()
+    await bench.look()
+    assert sequences(bench) == 95
+    assert len(bench.revisions()) == 4
+    assert bench.condition("Stalled")["reason"] == "MaxNumSeqsTooLarge"
+    assert "3 times" in bench.condition("Stalled")["message"]
+
+
+async def test_a_tuning_that_cannot_be_read_changes_nothing():
+    bench = Bench()
+    await bench.look()
+    starve(bench, 614)
+    await bench.look()
+    name = bench.revisions()[-1].name
+    broken = copy.deepcopy(bench.api.of(CONTROLLER_REVISIONS)[name])
+    broken["data"]["content"] = "eA=="
+    bench.api.store(broken)
+    before = bench.template()
+    bench.reconciler = bench.restarted()
+    await bench.look()
+    assert bench.template() == before
+    assert bench.condition("Stalled")["reason"] == "RevisionUnreadable"
+    assert name in bench.condition("Stalled")["message"]
+
+
+async def test_tuning_goes_before_rolling_back():
+    bench = await running(rollout={"onFailure": "RollBack"})
+    bench.edit(rollout={"onFailure": "RollBack"}, **TWO_CHUNKS)
+    await bench.look()
+    starve(bench, 614)
+    await bench.look()
+    await bench.look()
+    assert sequences(bench) == 614
+    assert [record.rejected_for for record in bench.revisions()] == ["", "", ""]
+
+
 async def test_taking_the_hold_off_goes_on():
     bench = await running()
     bench.edit(**TWO_CHUNKS)

@@ -48,6 +48,7 @@ KEEPS = [
     {"disruptionBudget": {"maxUnavailable": 2}},
     {"service": {"annotations": {"a": "b"}}},
     {"engine": {"autoTune": "Disabled"}},
+    {"engine": {"autoTune": "Enabled"}},
     {"cache": {"onUnavailable": "ServeWithoutCache"}},
     {"engine": {"image": "other/vllm:v0.33.0"}},  # compared beside the hash
     {"engine": {}, "pod": {}, "blockSizeProbe": {}, "unsupported": {}},

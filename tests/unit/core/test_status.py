@@ -819,9 +819,8 @@ def test_another_revision_of_the_same_pods_is_no_roll(resolved):
 
 def failing_roll(made, previous, name="q36-2"):
     """The first pod of a new revision fails for good while one of the former still serves."""
-    newer = {
-        "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2"}, "labels": {"pod-template-hash": "9f"}}
-    }
+    marks = {"deployment.kubernetes.io/revision": "2", "qwencache.dev/revision": name}
+    newer = {"metadata": {"annotations": marks, "labels": {"pod-template-hash": "9f"}}}
     dep = deployment(wanted=2, replicas=2, updated=1, available=1, generation=2, observed=2)
     dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
     refusal = error_message("ArchitectureNotSupported", "no such model", "choose another")
@@ -867,6 +866,71 @@ def test_a_failed_roll_goes_back_only_where_that_is_asked_for(resolved, rollout,
     )
     assert back.roll_back_to == ""
     assert [event.reason for event in back.events] == ["RolledBack"]
+
+
+SEQUENCES = "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks ({}). Please lower max_num_seqs."
+
+
+def starved(made, name="q36-new", room=614, revision="q36-1", template=HASH):
+    """A pod whose engine has too few state blocks, and its ReplicaSet."""
+    engine = status_of(
+        "engine", {"waiting": {"reason": "CrashLoopBackOff"}}, restarts=1, last=terminated(1, SEQUENCES.format(room))
+    )
+    own = replica_set()
+    own["metadata"]["annotations"]["qwencache.dev/revision"] = revision
+    return serving_pod(made, name, engine=engine, ready=False, template=template), own
+
+
+@pytest.mark.case("B23")
+def test_too_few_state_blocks_are_answered_by_the_operator_and_nobody_is_called(resolved):
+    made = resolved()
+    pod, own = starved(made)
+    result = judged(made, deployment(available=0), [pod], sets=[own])
+    assert (result.adjustment.name, result.adjustment.value, result.adjustment.before) == ("maxNumSeqs", 614, 1024)
+    assert short(result, "Stalled") == ("False", "NotStalled")
+    assert short(result, "Ready") == ("False", "MaxNumSeqsTooLarge")
+    assert "lowers maxNumSeqs to 614" in condition(result, "Ready")["message"]
+    assert result.roll_back_to == ""
+    # Once it is in a revision of its own, that is shown and said once.
+    now = RevisionState(updated="q36-2", history=("q36-1",), tuning=(result.adjustment,))
+    after = judged(made, deployment(available=0), [pod], sets=[own], previous=result.status, revision=now)
+    assert after.adjustment is None  # the pod is of the former revision
+    assert [(one["name"], one["value"]) for one in after.status["tuning"]] == [("maxNumSeqs", "614")]
+    assert [event.reason for event in after.events if event.reason == "Tuned"] == ["Tuned"]
+    again = judged(made, deployment(available=0), [pod], sets=[own], previous=after.status, revision=now)
+    assert again.events == ()
+    refused = judged(made, deployment(available=0), [pod], sets=[own], previous=after.status, problems=("spec.x: no",))
+    assert refused.status["tuning"] == after.status["tuning"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "change", "why"),
+    [
+        ({"engine": {"autoTune": "Disabled"}}, {}, "spec.engine.autoTune is Disabled"),
+        ({"engine": {"vllm": {"maxNumSeqs": 1024}}}, {}, "stays as it is"),
+        ({"lifecycle": "Paused"}, {}, ""),
+        ({}, {"revision": RevisionState(updated="q36-1", held="Held.")}, ""),
+        ({}, {"revision": RevisionState(updated="q36-1", blocked=Blocked("HoldUnknown", "Gone."))}, ""),
+        ({}, {"apply_error": "no"}, ""),
+        ({}, {"previous": {"revision": {"updated": "q36-1", "current": "q36-1"}}}, "other pods of this revision"),
+    ],
+)
+def test_when_the_operator_keeps_its_hands_off(resolved, spec, change, why):
+    made = resolved({"replicas": 2, **spec})
+    pod, own = starved(made)
+    dep = deployment(wanted=2, replicas=2, updated=2, available=1)
+    result = judged(made, dep, [serving_pod(made), pod], sets=[own], **change)
+    assert result.adjustment is None
+    shown = next(one["reason"] for one in result.status["pods"] if one["name"] == "q36-new")
+    assert why in shown
+    assert ("does not do it by itself" in shown) == bool(why)
+
+
+def test_a_revision_that_served_is_tuned_when_nobody_is_left_to_disturb(resolved):
+    made = resolved()
+    pod, own = starved(made)
+    before = {"revision": {"updated": "q36-1", "current": "q36-1"}}
+    assert judged(made, deployment(available=0), [pod], sets=[own], previous=before).adjustment.value == 614
 
 
 @pytest.mark.parametrize(

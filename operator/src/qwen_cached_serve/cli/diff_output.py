@@ -20,6 +20,7 @@ def as_json(found: Difference) -> dict[str, Any]:
         "cacheStaysReadable": found.warm,
         "cache": found.warm_words,
         "outage": found.outage,
+        "tuning": list(found.tuning),
     }
 
 
@@ -35,3 +36,4 @@ def as_text(found: Difference) -> Iterator[str]:
     yield f"  N         {old} → {new} (predicted{seen})" if old != new else f"  N         {old} (predicted{seen})"
     yield f"  cache     {found.warm_words}"
     yield f"  outage    {found.outage}"
+    yield from (f"  tuning    {line}" for line in found.tuning)

@@ -28,6 +28,7 @@ from qwen_cached_serve.core.predicted_identity import of_resource
 from qwen_cached_serve.core.records import Content, Record
 from qwen_cached_serve.core.resolve import Resolved, resolve
 from qwen_cached_serve.core.revision import Inputs
+from qwen_cached_serve.core.tuning import tuning_status
 from qwen_cached_serve.inpod import bundle
 from qwen_cached_serve.kube.connection import Origin
 from qwen_cached_serve.kube.port import Manifest
@@ -48,6 +49,11 @@ class Side:
     resolved: Resolved
     plan: Plan
     content: Content
+
+    @property
+    def inputs(self) -> Inputs:
+        """The key of its revision as long as nothing is tuned."""
+        return Inputs(self.spec_hash, "", self.resolved.image, "Spec" if self.resolved.image_given else "Operator")
 
     @property
     def block_size(self) -> int | None:
@@ -71,6 +77,8 @@ class Difference:
     warm: bool | None
     warm_words: str
     outage: str
+    tuning: tuple[str, ...] = ()
+    """What the operator adjusted for the running spec and would have to find out again."""
 
 
 def diff(file: str, against: str | None, namespace: str, origin: Origin, defaults: OperatorDefaults) -> Difference:
@@ -124,7 +132,21 @@ def answer(old: Manifest, new: Manifest, defaults: OperatorDefaults, stored: Sto
         warm=warm,
         warm_words=warm_words,
         outage=_outage(before, after, restarts=verdict.restarts),
+        tuning=tuple(_left_behind(after, stored)) if verdict.restarts else (),
     )
+
+
+def _left_behind(after: Side, stored: Stored | None) -> Iterator[str]:
+    """Say what a new spec loses; a restart, and a spec that was tuned itself, lose nothing."""
+    used = stored.used if stored else None
+    if stored is None or used is None or revision.as_tuned(after.inputs, stored.records).tuning_hash:
+        return
+    if after.resolved.settings.engine.max_num_seqs is None:
+        for one in tuning_status(stored.tunings.get(used.name, ())):
+            yield (
+                f"{one['name']} {one['value']}, found by the operator for the running spec, is not taken over: set "
+                f"spec.engine.vllm.{one['name']} to it, or a start may fail before it is found again"
+            )
 
 
 def _running(old: Manifest, stored: Stored | None) -> Manifest:
@@ -187,8 +209,9 @@ def _judge(before: Side, after: Side, stored: Stored | None, annotations: Mappin
     if after.resolved.wanted_replicas == 0:
         ends = before.resolved.lifecycle != "Stopped" and after.resolved.lifecycle == "Stopped"
         return Verdict(False, ("spec.lifecycle: Stopped ends all pods" if ends else "no pods are asked for",))
-    inputs = Inputs(after.spec_hash, "", after.resolved.image, "Spec" if after.resolved.image_given else "Operator")
-    decision = revision.decide(inputs, stored.records, annotations) if stored else revision.Make()
+    records = stored.records if stored else ()
+    inputs = revision.as_tuned(after.inputs, records)
+    decision = revision.decide(inputs, records, annotations) if stored else revision.Make()
     if isinstance(decision, revision.Blocked):
         return Verdict(False, (decision.message,))
     fields = list(differences(before.shape, after.shape, "spec", absent=_ABSENT))
@@ -209,11 +232,16 @@ def _judge(before: Side, after: Side, stored: Stored | None, annotations: Mappin
         return Verdict(False, ("nothing that pods are made of changes",))
     elif outdated:
         fields.append("the pods also take up what the operator renders differently since they were made")
-    elif not changes.changes(before.content, after.content):
+    elif not _tuned(stored) and not changes.changes(before.content, after.content):
         return Verdict(False, (*fields, "the pods come out the same"))
     if after.resolved.lifecycle == "Paused":
         return Verdict(False, (*fields, "spec.lifecycle is Paused: this waits until it is Running again"))
     return Verdict(True, tuple(fields), reused)
+
+
+def _tuned(stored: Stored | None) -> bool:
+    """Whether the running pods have what another spec would begin without."""
+    return bool(stored and stored.used and stored.used.tuning_hash)
 
 
 def _other(old: Manifest, new: Manifest) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qwen_cached_serve.cli.cluster import ask
@@ -13,6 +13,7 @@ from qwen_cached_serve.core.conditions import state_of
 from qwen_cached_serve.core.records import FORMAT, Record, record_of
 from qwen_cached_serve.core.revision import HOLD_ANNOTATION, held_off, hold_of
 from qwen_cached_serve.core.stored import UnreadableRevision, unpack
+from qwen_cached_serve.core.tuning import Tuning, from_data, tuning_status
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.connection import Origin
 from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, SERVES, Manifest
@@ -26,6 +27,8 @@ class Stored:
     records: tuple[Record, ...]
     running: Mapping[str, Any] | None = None
     """The spec that the revision in use was made from; None when it cannot be read."""
+    tunings: Mapping[str, Tuning] = field(default_factory=dict)
+    """What the operator adjusted, by revision; of those that can be read."""
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -66,7 +69,17 @@ async def read(client: KubeClient, namespace: str, name: str) -> Stored:
     records = sorted((record_of(one) for one in found), key=lambda record: -record.number)
     stored = Stored(resource, tuple(records))
     data = {one["metadata"]["name"]: one.get("data") for one in found}
-    return replace(stored, running=_spec_of(data, stored.used))
+    tunings = {one.name: tuning for one in records if (tuning := _tuning_of(data, one))}
+    return replace(stored, running=_spec_of(data, stored.used), tunings=tunings)
+
+
+def _tuning_of(data: Mapping[str, Any], record: Record) -> Tuning:
+    if not record.tuning_hash:
+        return ()
+    try:
+        return from_data(unpack(data[record.name], record.content_hash).tuning)
+    except ValueError:
+        return ()  # UnreadableRevision is one, too; the operator tells of it
 
 
 def _spec_of(data: Mapping[str, Any], used: Record | None) -> Mapping[str, Any] | None:
@@ -97,6 +110,7 @@ def states(stored: Stored, record: Record) -> list[str]:
         words.append("adopted")
     if record.restarted_at:
         words.append("restart")
+    words += [f"{one['name']} {one['value']}" for one in tuning_status(stored.tunings.get(record.name, ()))]
     if record.format > FORMAT:
         words.append(f"format {record.format}")
     return words
@@ -114,6 +128,7 @@ def as_json(stored: Stored) -> list[dict[str, Any]]:
             "specHash": record.spec_hash,
             "contentHash": record.content_hash,
             "format": record.format,
+            "tuning": tuning_status(stored.tunings.get(record.name, ())),
             "restartedAt": record.restarted_at or None,
             "states": states(stored, record),
         }

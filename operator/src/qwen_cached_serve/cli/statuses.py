@@ -63,6 +63,8 @@ def detail(resource: Manifest) -> Iterator[str]:
             f"roll: {former}to {roll.get('to')}, {roll.get('updated', 0)} of {roll.get('total')} pods, "
             f"{roll.get('reason')}"
         )
+    for one in status.get("tuning") or ():
+        yield f"tuning: {one.get('name')} {one.get('value')}: {one.get('reason', '')}"
     for kind in _SHOWN_CONDITIONS:
         condition = _condition(resource, kind)
         if condition:

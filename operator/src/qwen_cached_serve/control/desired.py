@@ -22,12 +22,13 @@ from qwen_cached_serve.control import drift
 from qwen_cached_serve.control.cache import Key
 from qwen_cached_serve.core.budget import BudgetError
 from qwen_cached_serve.core.children import children
-from qwen_cached_serve.core.defaults import OperatorDefaults
+from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
 from qwen_cached_serve.core.inputs import spec_hash, tuning_hash
 from qwen_cached_serve.core.plan import Plan, plan_resource
 from qwen_cached_serve.core.records import Content
 from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
 from qwen_cached_serve.core.revision import Inputs
+from qwen_cached_serve.core.tuning import Tuning, as_data, tuned
 from qwen_cached_serve.inpod import bundle
 from qwen_cached_serve.inpod.facts import TokensPerStep
 from qwen_cached_serve.inpod.flags import tokens_per_step
@@ -58,6 +59,8 @@ class Desired:
     """Of the pods' part as this operator renders it."""
     text: bytes
     """The manifests as JSON: hundreds of resources are remembered."""
+    tuning: Tuning = ()
+    """What of it the operator adjusted by itself."""
 
     def manifests(self) -> list[Manifest]:
         """Return the manifests, stamped with their hashes; ConfigMaps condensed (see `drift.condensed`)."""
@@ -71,6 +74,8 @@ class Designer:
     def __init__(self, defaults: OperatorDefaults) -> None:
         self._defaults = defaults
         self._made: dict[Key, tuple[tuple[str, int], Desired]] = {}
+        self._tuned: dict[Key, tuple[Desired, Desired]] = {}
+        """The last tuned one of a resource, behind the plain one that it was made from."""
         self._fresh: list[tuple[Resolved, tuple[Manifest, ...]]] = []
 
     def desired(self, serve: Manifest) -> Desired:
@@ -90,23 +95,43 @@ class Designer:
         resolved = self._resolve(parsed)
         before = known[1].resolved if known is not None and known[0][0] == version[0] else None
         _refuse_impossible_tokens(serve, resolved, before)
+        inputs = Inputs(
+            spec_hash=spec_hash(parsed.spec),
+            tuning_hash="",
+            image=resolved.image,
+            image_from="Spec" if resolved.image_given else "Operator",
+        )
+        made = self._desired(serve["spec"], resolved, inputs, ())
+        self._made[key] = version, made
+        return made
+
+    def tuned(self, serve: Manifest, plain: Desired, tuning: Tuning, image: str | None = None) -> Desired:
+        """Return what a resource asks for with a tuning; `plain` is what `desired` returned, `image` a frozen one."""
+        if not tuning:
+            return plain
+        key = serve["metadata"]["namespace"], serve["metadata"]["name"]
+        image = image or plain.inputs.image
+        known = self._tuned.get(key)
+        if known and known[0] is plain and (known[1].tuning, known[1].inputs.image) == (tuning, image):
+            return known[1]
+        resolved = dataclasses.replace(tuned(plain.resolved, tuning), image=image, vllm_version=vllm_version_of(image))
+        inputs = dataclasses.replace(plain.inputs, tuning_hash=tuning_hash(as_data(tuning)), image=image)
+        made = self._desired(serve["spec"], resolved, inputs, tuning)
+        self._tuned[key] = plain, made
+        return made
+
+    def _desired(self, spec: Mapping[str, Any], resolved: Resolved, inputs: Inputs, tuning: Tuning) -> Desired:
         whole = self._render(resolved)
         # A new generation is usually applied right away; keeping a few whole saves rendering them a second time.
         self._fresh = [*self._fresh[1 - FRESH :], (resolved, whole)]
-        made = Desired(
+        return Desired(
             resolved=resolved,
             plan=plan_resource(resolved),
-            inputs=Inputs(
-                spec_hash=spec_hash(parsed.spec),
-                tuning_hash=tuning_hash({}),
-                image=resolved.image,
-                image_from="Spec" if resolved.image_given else "Operator",
-            ),
-            content_hash=content_of(serve["spec"], whole).hash,
+            inputs=inputs,
+            content_hash=content_of(spec, whole).hash,
             text=packed(whole),
+            tuning=tuning,
         )
-        self._made[key] = version, made
-        return made
 
     def whole(self, desired: Desired) -> tuple[Manifest, ...]:
         """Return the manifests with everything in them, ready to be applied."""
@@ -122,6 +147,7 @@ class Designer:
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a resource that is gone."""
         self._made.pop(key, None)
+        self._tuned.pop(key, None)
 
     def resolved_as_stored(self, serve: Manifest, spec: Mapping[str, Any], image: str) -> Resolved:
         """Return what a revision's stored spec means, with its frozen image.
@@ -166,7 +192,7 @@ def packed(manifests: Iterable[Manifest]) -> bytes:
     return json.dumps(condensed, separators=(",", ":")).encode()
 
 
-def content_of(spec: Mapping[str, Any], whole: Iterable[Manifest]) -> Content:
+def content_of(spec: Mapping[str, Any], whole: Iterable[Manifest], tuning: Tuning = ()) -> Content:
     """Take the pods' part out of the manifests of a resource."""
     by_kind = {manifest["kind"]: drift.unstamped(manifest) for manifest in whole}
     return Content(
@@ -174,6 +200,7 @@ def content_of(spec: Mapping[str, Any], whole: Iterable[Manifest]) -> Content:
         config_map=by_kind[CONFIG_MAPS.kind],
         template=by_kind[DEPLOYMENTS.kind]["spec"]["template"],
         service_account=by_kind.get(SERVICE_ACCOUNTS.kind),
+        tuning=as_data(tuning),
     )
 
 

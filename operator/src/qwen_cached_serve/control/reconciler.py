@@ -115,6 +115,8 @@ class Reconciler:
         if choice and choice.applies and judgement.roll_back_to:
             # The revision's own event brings the next look, which applies the other one.
             await self._revisions.reject(snapshot, choice, judgement.roll_back_to)
+        if desired and choice and choice.applies and judgement.adjustment:
+            await self._revisions.tune(snapshot, desired, choice, judgement.adjustment)
         return Outcome(
             again_after_seconds=_soonest(
                 report.again_after_seconds, judgement.requeue_after_seconds, reported.wait_seconds or None

@@ -21,13 +21,15 @@ from dataclasses import dataclass
 
 from qwen_cached_serve.control import adoption
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
-from qwen_cached_serve.control.composition import applied, compose, revision_manifest, revisions_in_use
+from qwen_cached_serve.control.composition import applied, compose, revisions_in_use
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused, content_of, packed
-from qwen_cached_serve.core import changes, names, revision, stored
+from qwen_cached_serve.control.revision_store import RevisionStore
+from qwen_cached_serve.core import changes, revision, stored
 from qwen_cached_serve.core.plan import plan_resource
-from qwen_cached_serve.core.records import Content, Record, annotations_of, later, record_of
+from qwen_cached_serve.core.records import FORMAT, Content, Record, later, record_of
 from qwen_cached_serve.core.resolve import Resolved
 from qwen_cached_serve.core.revision import Blocked, Make, RevisionState, Use
+from qwen_cached_serve.core.tuning import Adjustment, Tuning
 from qwen_cached_serve.core.volumes import file_key
 from qwen_cached_serve.inpod import facts
 from qwen_cached_serve.kube.port import CONTROLLER_REVISIONS, Manifest, Port
@@ -36,7 +38,7 @@ Whole = Callable[[], Awaitable[Sequence[Manifest]]]
 
 _FOLLOWS = (
     *("lifecycle", "replicas", "service_type", "service_port", "beside", "max_surge", "max_unavailable"),
-    *("on_failure", "on_operator_upgrade", "on_compatibility_change", "on_unavailable", "image_given"),
+    *("on_failure", "on_operator_upgrade", "on_compatibility_change", "on_unavailable", "auto_tune", "image_given"),
 )
 """What follows the present spec whichever revision runs (parts of `Resolved`)."""
 
@@ -77,11 +79,13 @@ class Revisions:
         self._port = port
         self._cache = cache
         self._designer = designer
+        self._store = RevisionStore(port, cache)
         self._kept: dict[Key, _Kept] = {}
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a resource that is gone."""
         self._kept.pop(key, None)
+        self._store.forget(key)
 
     async def choose(self, snapshot: Snapshot, fresh: Desired) -> Choice:
         """Choose the revision for what a resource asks for; `fresh` is how this operator renders that. Only reads.
@@ -91,14 +95,16 @@ class Revisions:
 
         """
         annotations = snapshot.serve["metadata"].get("annotations") or {}
-        records = [record_of(one) for one in snapshot.revisions]
-        decision = revision.decide(fresh.inputs, records, annotations)
+        records, plain = [record_of(one) for one in snapshot.revisions], fresh
         paused = fresh.resolved.lifecycle == "Paused"
-        if isinstance(decision, Make) and not paused and not _brand_new(snapshot):
-            records = await self._listed(snapshot)
-            decision = revision.decide(fresh.inputs, records, annotations)
         notes = tuple(filter(None, [revision.restart_note(annotations)]))
         try:
+            fresh = await self._tuned(snapshot, plain, records)
+            decision = revision.decide(fresh.inputs, records, annotations)
+            if isinstance(decision, Make) and not paused and not _brand_new(snapshot):
+                records = await self._store.listed(snapshot)
+                fresh = await self._tuned(snapshot, plain, records)
+                decision = revision.decide(fresh.inputs, records, annotations)
             return await self._carry_out(snapshot, fresh, decision, records, notes)
         except stored.UnreadableRevision as error:
             blocked = Blocked(
@@ -121,16 +127,35 @@ class Revisions:
         for record in revision.removable(choice.records, kept):
             if record.name not in uids:
                 continue
-            namespace, uid = metadata["namespace"], uids[record.name]
-            await self._port.delete(CONTROLLER_REVISIONS, namespace, record.name, uid=uid)
-            self._cache.deleted(CONTROLLER_REVISIONS, namespace, record.name, uid)
+            await self._store.remove(snapshot, record, uids[record.name])
             removed.append(f"{CONTROLLER_REVISIONS.kind}/{record.name}")
         return removed
+
+    async def tune(self, snapshot: Snapshot, plain: Desired, choice: Choice, adjustment: Adjustment) -> None:
+        """Store the chosen revision with one more adjustment, as the latest; `plain` is the resource without any."""
+        if choice.record is None:
+            return
+        serve, used = snapshot.serve, choice.record
+        image = used.image if plain.inputs.image_from == "Operator" else None  # the frozen one
+        fresh = self._designer.tuned(serve, plain, (*choice.state.tuning, adjustment), image)
+        content = content_of(serve["spec"], self._designer.whole(fresh), fresh.tuning)
+        resource = serve["metadata"]["name"], serve["metadata"]["uid"]
+        config_map = content.config_map["metadata"]["name"]
+        made = Make(used.restarted_at)
+        record = revision.new_record(fresh.inputs, content.hash, config_map, choice.records, resource, made)
+        await self._store.create(snapshot, record, content)
+
+    async def _tuned(self, snapshot: Snapshot, plain: Desired, records: Sequence[Record]) -> Desired:
+        """Go on with what was adjusted for this spec before."""
+        last = revision.last_tuned(plain.inputs, records)
+        if last is None or last.format > FORMAT:
+            return plain
+        return self._designer.tuned(snapshot.serve, plain, await self._store.tuning(snapshot, last))
 
     async def reject(self, snapshot: Snapshot, choice: Choice, instead: str) -> None:
         """Remember that the roll to the chosen revision failed, and what is used in its place from now on."""
         if choice.record is not None:
-            await self._mark(snapshot, dataclasses.replace(choice.record, rejected_for=instead))
+            await self._store.mark(snapshot, dataclasses.replace(choice.record, rejected_for=instead))
 
     async def _carry_out(
         self,
@@ -164,7 +189,7 @@ class Revisions:
             others = [record if one.name == record.name else one for one in records]
 
             async def store() -> None:
-                await self._mark(snapshot, record)
+                await self._store.mark(snapshot, record)
 
         kept = self._kept.get(_key(snapshot))
         if kept is None or kept.fresh is not fresh or kept.record.name != record.name:
@@ -174,11 +199,11 @@ class Revisions:
         async def whole() -> Sequence[Manifest]:
             return compose(self._designer.whole(fresh), record, await self._content(snapshot, fresh, record))
 
+        held = revision.held_words(record, use.rejected) if use.held else ""
+        tuning = await self._store.tuning(snapshot, record)
         return Choice(
             desired=kept.composed,
-            state=_state(
-                record, others, kept.outdated, notes, held=revision.held_words(record, use.rejected) if use.held else ""
-            ),
+            state=_state(record, others, kept.outdated, notes, held=held, tuning=tuning),
             applies=fresh.resolved.lifecycle != "Paused",
             record=record,
             records=tuple(others),
@@ -192,7 +217,7 @@ class Revisions:
         serve = snapshot.serve
         resource = serve["metadata"]["name"], serve["metadata"]["uid"]
         new: list[tuple[Record, Content]] = []
-        content = content_of(serve["spec"], self._designer.whole(fresh))
+        content = content_of(serve["spec"], self._designer.whole(fresh), fresh.tuning)
         inputs = fresh.inputs
         running = None if records else await adoption.running(self._port, snapshot, fresh, content)
         restart = made.requested and later(made.restarted_at, running.restarted_at if running else "")
@@ -220,7 +245,7 @@ class Revisions:
 
         async def store() -> None:
             for each, data in new:
-                await self._create(snapshot, each, data)
+                await self._store.create(snapshot, each, data)
 
         async def whole() -> Sequence[Manifest]:
             return compose(self._designer.whole(fresh), record, other)
@@ -228,7 +253,7 @@ class Revisions:
         everyone.append(record)
         return Choice(
             desired=kept.composed,
-            state=_state(record, everyone, kept.outdated, notes),
+            state=_state(record, everyone, kept.outdated, notes, tuning=fresh.tuning),
             record=record,
             records=tuple(everyone),
             store=store,
@@ -264,36 +289,9 @@ class Revisions:
             return dataclasses.replace(fresh, image=record.image)
         return dataclasses.replace(found, **{name: getattr(fresh, name) for name in _FOLLOWS})
 
-    async def _listed(self, snapshot: Snapshot) -> list[Record]:
-        metadata = snapshot.serve["metadata"]
-        selector = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.OWNER_UID_LABEL}={metadata['uid']}"
-        found = await self._port.list_all(CONTROLLER_REVISIONS, metadata["namespace"], selector=selector)
-        return [record_of(one) for one in found]
-
     async def _content(self, snapshot: Snapshot, fresh: Desired, record: Record) -> Content | None:
         """Read what a revision stores; None when this operator renders the same."""
-        return None if record.content_hash == fresh.content_hash else await self._load(snapshot, record)
-
-    async def _load(self, snapshot: Snapshot, record: Record) -> Content:
-        live = await self._port.get(CONTROLLER_REVISIONS, snapshot.serve["metadata"]["namespace"], record.name)
-        try:
-            return stored.unpack(live.get("data"), record.content_hash)
-        except stored.UnreadableRevision as error:
-            raise stored.UnreadableRevision(f"{record.name}: {error}") from error
-
-    async def _create(self, snapshot: Snapshot, record: Record, content: Content) -> None:
-        manifest = revision_manifest(snapshot.serve, record, content)
-        self._cache.wrote(await self._port.apply(manifest))
-
-    async def _mark(self, snapshot: Snapshot, record: Record) -> None:
-        known: Manifest = {}
-        for one in snapshot.revisions:
-            if one["metadata"]["name"] == record.name:
-                known = {key: one["metadata"][key] for key in ("uid", "resourceVersion")}
-        # Only what changes is sent: the API server compares immutable data byte by byte.
-        patch = {"metadata": {"annotations": annotations_of(record), **known}, "revision": record.number}
-        namespace = snapshot.serve["metadata"]["namespace"]
-        self._cache.wrote(await self._port.merge(CONTROLLER_REVISIONS, namespace, record.name, patch))
+        return None if record.content_hash == fresh.content_hash else await self._store.load(snapshot, record)
 
 
 def _key(snapshot: Snapshot) -> Key:
@@ -313,7 +311,13 @@ def _blocked(fresh: Desired, blocked: Blocked, records: Sequence[Record], snapsh
 
 
 def _state(
-    record: Record, records: Sequence[Record], outdated: str, notes: tuple[str, ...], held: str = ""
+    record: Record,
+    records: Sequence[Record],
+    outdated: str,
+    notes: tuple[str, ...],
+    *,
+    held: str = "",
+    tuning: Tuning = (),
 ) -> RevisionState:
     return RevisionState(
         updated=record.name,
@@ -321,4 +325,5 @@ def _state(
         held=held,
         outdated=outdated,
         notes=notes,
+        tuning=tuning,
     )

@@ -33,6 +33,11 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Ev
     probed, formerly = _probed(after), _probed(before)
     if probed and probed != formerly:
         events.append(Event("Normal", "Probed", state_of(new, "Probed").get("message", "")))
+    events += [
+        Event("Normal", "Tuned", f"{one['name']}: {one.get('reason', '')}")
+        for one in after.get("tuning") or ()
+        if one not in (before.get("tuning") or ())
+    ]
     events += _roll(before, after)
     if condition := turned("Stalled", "True") or _rolled_back(old, new):
         events.append(Event("Warning", _stalled_reason(condition["reason"], after), condition["message"]))

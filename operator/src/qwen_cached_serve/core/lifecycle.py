@@ -234,6 +234,9 @@ def roll_back_to(view: View) -> str:
     if revision is None or _held_back(view) or view.subject.apply_error or view.deployment is None:
         return ""
     former = str((view.subject.previous.get("revision") or {}).get("current") or "")
-    problem = view.problem
-    failed = view.deployment.current and not view.rolled_out and problem is not None and problem.needs_a_person
+    # Of this revision's own pods: until its ReplicaSet is seen, those of a broken one before it look current.
+    broken = any(
+        pod.diagnosis and pod.diagnosis.needs_a_person and pod.pod.revision == revision.updated for pod in view.current
+    )
+    failed = view.deployment.current and not view.rolled_out and broken
     return former if failed and former != revision.updated and former in revision.history else ""

@@ -125,6 +125,8 @@ class Resolved:
     """`Isolate` or `Roll`."""
     on_unavailable: str
     """`ServeWithoutCache` or `RecyclePod`."""
+    auto_tune: str
+    """`Enabled` or `Disabled`: whether the operator applies remedies by itself."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -213,6 +215,7 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         max_surge=defaults.MAX_SURGE if rollout.max_surge is None else rollout.max_surge,
         max_unavailable=defaults.MAX_UNAVAILABLE if rollout.max_unavailable is None else rollout.max_unavailable,
         on_failure=rollout.on_failure or defaults.ON_FAILURE,
+        auto_tune=engine.auto_tune or defaults.AUTO_TUNE,
         on_operator_upgrade=rollout.on_operator_upgrade or defaults.ON_OPERATOR_UPGRADE,
         on_compatibility_change=rollout.on_compatibility_change or _on_compatibility_change(cache),
         on_unavailable=cache.on_unavailable or defaults.ON_UNAVAILABLE,

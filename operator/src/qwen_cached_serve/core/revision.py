@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from qwen_cached_serve.core import names
 from qwen_cached_serve.core.inputs import digest
 from qwen_cached_serve.core.records import FORMAT, RESTART_ANNOTATION, ImageSource, Record, later, latest, moment
+from qwen_cached_serve.core.tuning import Tuning
 
 HISTORY_LIMIT = 10
 """Revisions kept beside the one in use, when nothing else needs them; Deployments have the same number."""
@@ -83,6 +84,8 @@ class RevisionState:
     outdated: str = ""
     """What this operator would render differently; empty when that is nothing."""
     notes: tuple[str, ...] = ()
+    tuning: Tuning = ()
+    """What the operator adjusted in the revision that is applied."""
     foreign: tuple[str, ...] = ()
     """Fields of the pod template that somebody else put there, each with its manager."""
 
@@ -131,13 +134,25 @@ def matching(inputs: Inputs, records: Iterable[Record]) -> Record | None:
     A spec that names its image is matched by that image. One that names none is matched by the revision made when it
     named none, whichever image the operator had then: it is frozen.
     """
+    tuned_alike = (record for record in records if record.tuning_hash == inputs.tuning_hash)
+    return last_tuned(inputs, tuned_alike)
+
+
+def last_tuned(inputs: Inputs, records: Iterable[Record]) -> Record | None:
+    """Return the latest revision for this key whatever was tuned: its tuning is the one to go on with."""
     fits = [
         record
         for record in records
-        if (record.spec_hash, record.tuning_hash) == (inputs.spec_hash, inputs.tuning_hash)
+        if record.spec_hash == inputs.spec_hash
         and (record.image == inputs.image if inputs.image_from == "Spec" else record.image_from == "Operator")
     ]
     return max(fits, key=lambda record: record.number, default=None)
+
+
+def as_tuned(inputs: Inputs, records: Iterable[Record]) -> Inputs:
+    """Return the key with the tuning that this spec has had so far."""
+    last = last_tuned(inputs, records)
+    return replace(inputs, tuning_hash=last.tuning_hash if last else "")
 
 
 def new_record(

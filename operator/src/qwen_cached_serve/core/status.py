@@ -33,7 +33,9 @@ from qwen_cached_serve.core.lifecycle import (
 from qwen_cached_serve.core.observed import CACHE_SERVER, Observation
 from qwen_cached_serve.core.podstate import PodJudgement, judge_pod
 from qwen_cached_serve.core.progress import roll_status
+from qwen_cached_serve.core.remedy import remedied
 from qwen_cached_serve.core.shown_plan import plan_status
+from qwen_cached_serve.core.tuning import Adjustment, tuning_status
 from qwen_cached_serve.core.view import Subject, View
 from qwen_cached_serve.inpod.identity import summary
 from qwen_cached_serve.inpod.namespaces import namespace_of
@@ -63,6 +65,8 @@ class Judgement:
     """Name of the revision to use in place of the present one, whose roll failed; empty: nothing of the kind."""
     evict: Eviction | None = None
     """A pod to evict, once the status that names it is stored."""
+    adjustment: Adjustment | None = None
+    """What to tune in a new revision, whose pods take the place of those that fail; None: nothing."""
     requeue_after_seconds: float | None = None
     """When to look again without an event; None = the watches are enough."""
 
@@ -75,7 +79,7 @@ def judge(subject: Subject, observation: Observation, now: datetime) -> Judgemen
     )
     stamp = eviction_memory.stamp_of(now)
     pods = tuple(dataclasses.replace(pod, detached=detached(pod, before.get(pod.pod.name), stamp)) for pod in pods)
-    view = View(subject, observation.deployment, pods)
+    view, adjustment = remedied(View(subject, observation.deployment, pods))
     found = _conditions(view)
     stuck = any(one.type == "Stalled" and one.status == "True" for one in found)
     planned = evictions.plan(view, stuck, now)
@@ -88,6 +92,7 @@ def judge(subject: Subject, observation: Observation, now: datetime) -> Judgemen
         status=status,
         events=transitions(subject.previous, status),
         roll_back_to=roll_back_to(view),
+        adjustment=adjustment,
         log_requests=tuple(LogRequest(pod.pod.name, pod.wants_log_of) for pod in view.current if pod.wants_log_of),
         evict=planned.evict,
         requeue_after_seconds=planned.again_after_seconds,
@@ -132,7 +137,7 @@ def _figures(view: View) -> dict[str, Any]:
     waits = view.subject.edit_waits or bool(asked and asked.blocked)
     if resolved is None or (waits and "resolved" in previous):
         # The running children belong to the last spec that was carried out, and so do these.
-        kept = ("resolved", "plan", "selector", "url", "blockSize")
+        kept = ("resolved", "plan", "selector", "url", "blockSize", "tuning")
         status |= {name: previous[name] for name in kept if name in previous}
     else:
         status |= {
@@ -145,6 +150,8 @@ def _figures(view: View) -> dict[str, Any]:
         shown = plan_status(resolved.settings, reports) if reports else previous.get("plan")
         if shown and view.live:
             status["plan"] = shown
+        if asked and asked.tuning:
+            status["tuning"] = tuning_status(asked.tuning)
     if identities := _identities(view):
         status["identities"] = identities
     if view.pods:

@@ -160,6 +160,10 @@ def _step_flags(settings: ServeSettings, report: ProbeReport, tokens: int | None
         flags.append(
             Flag("--max-num-seqs", (str(engine.max_num_seqs),), "as the resource says", "spec.engine.vllm.maxNumSeqs")
         )
+    elif engine.tuned_max_num_seqs is not None:
+        tuned = engine.tuned_max_num_seqs if tokens is None else min(engine.tuned_max_num_seqs, tokens)
+        why = "lowered by the operator: the engine had state blocks for no more and did not start"
+        flags.append(Flag("--max-num-seqs", (str(tuned),), why, "status.tuning"))
     elif tokens is not None and (default := _default_max_num_seqs(settings, report, profiles)) > tokens:
         why = f"the engine's default, {default}, is more than a step's {tokens} tokens, which vLLM refuses"
         flags.append(Flag("--max-num-seqs", (str(tokens),), why, "rule"))

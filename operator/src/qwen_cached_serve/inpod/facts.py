@@ -64,6 +64,8 @@ class EngineSettings:
     tokens_per_step: TokensPerStep = TokensPerStep()
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    tuned_max_num_seqs: int | None = None
+    """What the operator lowered it to after a start had failed; the user's own number goes before."""
     kv_cache_dtype: str | None = None
     mamba_ssm_cache_dtype: str | None = None
     attention_backend: str | None = None

@@ -78,13 +78,6 @@ RULES = (
         instead="remove engine.blockSizePolicy or set it to Native",
         base={"blockSizePolicy": "Native"},
     ),
-    not_implemented(
-        "spec.engine",
-        "autoTune",
-        "Enabled",
-        instead="remove engine.autoTune or set it to Disabled, and correct the flags that the status names by hand",
-        base={"autoTune": "Disabled"},
-    ),
     *union(
         "spec.engine.accelerator",
         {"GPU": "gpu"},

@@ -123,4 +123,6 @@ class EngineSpec(ApiModel):
     block_size_policy: Annotated[Literal["Native", "Portable"] | None, Default(defaults.BLOCK_SIZE_POLICY)] = None
     """Native takes the engine's own N. Portable, the same N on every GPU and version, is not implemented yet."""
     auto_tune: Annotated[Toggle | None, Default(defaults.AUTO_TUNE), KEEPS_PODS] = None
-    """Enabled, repairing start-up failures by an adjusted flag, is not implemented yet."""
+    """Enabled: when the engine does not start because it has fewer state blocks than sequences to run, and maxNumSeqs
+    is unset, the operator lowers it to the number that the engine names, at most three times for one spec; see
+    status.tuning. Disabled only explains; what was adjusted before stays until the pods' part of the spec changes."""

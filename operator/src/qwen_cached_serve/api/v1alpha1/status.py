@@ -150,11 +150,11 @@ class TuningStatus(StatusModel):
     """One remedy that the operator applied by itself."""
 
     name: Name
-    """Name of the adjusted flag."""
+    """Field of spec.engine.vllm that it stands in for."""
     value: Text
     """Value that was set."""
     reason: Text | None = None
-    """Failure it answers."""
+    """What was adjusted, and the failure it answers."""
 
 
 class RevisionStatus(StatusModel):
