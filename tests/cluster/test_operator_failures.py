@@ -32,11 +32,14 @@ async def told(api, namespace, reason):
 
 @pytest.mark.case("B23")
 async def test_a_cause_in_the_message_is_named_with_field_and_number(cluster, api, namespace, operator):
-    cluster.apply(failing_engine(namespace, SEQUENCES))
+    made = failing_engine(namespace, SEQUENCES)
+    made["spec"]["engine"] = {"autoTune": "Disabled"}
+    cluster.apply(made)
     found = await told(api, namespace, "MaxNumSeqsTooLarge")
     message = condition(found, "Stalled")["message"]
     assert "spec.engine.vllm.maxNumSeqs" in message
     assert "614" in message
+    assert "spec.engine.autoTune is Disabled" in message
 
 
 @pytest.mark.case("B26")

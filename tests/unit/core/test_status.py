@@ -903,6 +903,23 @@ def test_too_few_state_blocks_are_answered_by_the_operator_and_nobody_is_called(
     assert refused.status["tuning"] == after.status["tuning"]
 
 
+@pytest.mark.parametrize("seen", ["not taken up", "its ReplicaSet is not seen"])
+def test_a_failure_of_the_former_revision_is_not_taken_for_the_new_ones(resolved, seen):
+    made = resolved({"rollout": {"onFailure": "RollBack"}, "engine": {"autoTune": "Disabled"}})
+    pod, own = starved(made)
+    before = {"revision": {"updated": "q36-1", "current": "q36-0"}}
+    failed = judged(made, deployment(available=0), [pod], sets=[own], previous=before)
+    assert short(failed, "Stalled")[0] == "True"
+    dep = deployment(available=0, updated=0, generation=2, observed=1 if seen == "not taken up" else 2)
+    if seen != "not taken up":
+        dep["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
+    now = RevisionState(updated="q36-2", history=("q36-1", "q36-0"))
+    result = judged(made, dep, [pod], sets=[own], previous=failed.status, revision=now)
+    assert short(result, "Stalled") == ("False", "NotStalled")
+    assert (result.roll_back_to, result.adjustment) == ("", None)
+    assert [event.reason for event in result.events] == ["RollStarted"]
+
+
 @pytest.mark.parametrize(
     ("spec", "change", "why"),
     [

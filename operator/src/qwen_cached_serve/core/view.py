@@ -61,9 +61,16 @@ class View:
 
     @property
     def current(self) -> tuple[PodJudgement, ...]:
-        """Live pods of the template that the spec asks for (all live ones while its hash is not known)."""
-        wanted = self.deployment.template_hash if self.deployment else ""
-        return tuple(pod for pod in self.live if not wanted or pod.pod.template_hash == wanted)
+        """Live pods of the template that the spec asks for.
+
+        While the Deployment has not taken that up, and until its ReplicaSet is seen, the template's hash is not known:
+        then all live ones but those of another revision, whose failures say nothing about this one.
+        """
+        deployment, revision = self.deployment, self.subject.revision
+        if deployment and deployment.current and deployment.template_hash:
+            return tuple(pod for pod in self.live if pod.pod.template_hash == deployment.template_hash)
+        known = ("", revision.updated) if revision and revision.updated else None
+        return tuple(pod for pod in self.live if known is None or pod.pod.revision in known)
 
     @property
     def terminating(self) -> bool:
