@@ -52,6 +52,45 @@ def status(
 
 
 @app.command()
+def top(
+    name: Annotated[str | None, typer.Argument(help="one resource; all of the namespace when not given")] = None,
+    namespace: Namespace = "default",
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="pods of all namespaces")] = False,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="go on until interrupted")] = False,
+    interval: Annotated[float, typer.Option(min=0.5, max=3600, help="seconds between two readings")] = 2.0,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what the pods are doing now: N, requests, hit rates, L1 and L2 (reads pods through the API server)."""
+    from qwen_cached_serve.cli import top_output, topping
+    from qwen_cached_serve.cli.cluster import run
+    from qwen_cached_serve.kube.connection import Origin
+
+    if name and all_namespaces:
+        raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
+
+    async def show() -> None:
+        found = topping.rounds(Origin(kubeconfig, context), None if all_namespaces else namespace, name, interval)
+        async for rows in found:
+            if output is Output.JSON:
+                print_json([row.as_json() for row in rows], always_list=True)
+            elif rows:
+                print_lines(top_output.table(rows))
+            else:
+                print("no pods", file=sys.stderr)
+            if not watch:
+                break
+            print(flush=True)
+        await found.aclose()
+
+    try:
+        run(show())
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@app.command()
 def history(
     name: Annotated[str, typer.Argument(help="the resource")],
     namespace: Namespace = "default",

@@ -200,6 +200,11 @@ class KubeClient:
         raw = await self._raw("GET", PODS.path(namespace, pod, "log"), query, None, accept=ANYTHING)
         return raw.decode("utf-8", "replace")
 
+    async def text(self, path: str) -> str:
+        """Return the body of a GET as text, whatever its type."""
+        raw = await self._raw("GET", path, [], None, accept=ANYTHING)
+        return raw.decode("utf-8", "replace")
+
     async def served(self, group: str, version: str) -> set[str]:
         """Return the plural names that the API server serves for a group and version, empty when it knows none."""
         try:
