@@ -7,14 +7,14 @@ hash of its requirement files and slim.py; it is made once, under a lock, and ap
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools import environments
 
 ROOT = Path(__file__).resolve().parent.parent
 _IMAGE = ROOT / "images" / "engine-cpu"
@@ -49,24 +49,11 @@ def ensure(pins: Pins = IMAGE_PINS) -> Path:
         subprocess.CalledProcessError: an installation step failed; its words are on standard error.
 
     """
-    target = home(pins)
-    python = target / "bin" / "python"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / ".complete").exists():
-            shutil.rmtree(target, ignore_errors=True)
-            _make(target, pins)
-            (target / ".complete").touch()
-    return python
+    return environments.ensure(home(pins), lambda target: _make(target, pins))
 
 
 def _make(target: Path, pins: Pins) -> None:
-    uv = str(Path(sys.executable).with_name("uv"))
-    install = [uv, "pip", "install", "-q", "--python", str(target), "--no-deps", "--require-hashes"]
-    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(target)], check=True)
-    subprocess.run([*install, "-r", str(pins.requirements)], check=True)
-    subprocess.run([*install, "-r", str(pins.torch)], check=True)
+    environments.install(target, pins.requirements, pins.torch)
     subprocess.run([sys.executable, str(_SLIM), str(target)], check=True)
 
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools import engine_env, tiers
+from tools import engine_env, environments, tiers
 from tools.engine_env import IMAGE_PINS, ROOT, Pins
 
 _PINS = ROOT / "tests" / "versions" / "pins"
@@ -34,7 +34,7 @@ def python_of(version: str) -> Path:
 
 def is_made(version: str) -> bool:
     """Whether the environment is there, whole."""
-    return (engine_env.home(RELEASES[version]) / ".complete").exists()
+    return environments.is_made(engine_env.home(RELEASES[version]))
 
 
 def test(versions: Sequence[str]) -> int:

@@ -1,13 +1,12 @@
 """One environment per vLLM release, in `${XDG_CACHE_HOME:-~/.cache}/qcs-gpu-matrix/<key>`.
 
-key = hash of the release's exactly pinned requirement file and of the interpreter; made once, under a lock, and it
+key = hash of the release's hashed requirement file and of the interpreter; made once, under a lock, and it
 appears whole or not at all. About 9 GB each, of which uv shares what releases have in common (16 GB for all five).
 Beside them lie the two stub libraries of the driver, compiled from the C files here.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,6 +14,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from tools import environments
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -27,7 +28,7 @@ def cache() -> Path:
 
 
 def requirements(release: str) -> Path:
-    """Exact pins of a release's environment (made with `uv pip compile` from `vllm==<release>`)."""
+    """Exact pins of a release's environment (made by `tools.gpu_matrix.pins`)."""
     return HERE / "requirements" / f"{release}.txt"
 
 
@@ -44,18 +45,7 @@ def ensure(release: str) -> Path:
         subprocess.CalledProcessError: an installation step failed; its words are on standard error.
 
     """
-    target = home(release)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / ".complete").exists():
-            shutil.rmtree(target, ignore_errors=True)
-            uv = str(Path(sys.executable).with_name("uv"))
-            subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(target)], check=True)
-            install = [uv, "pip", "install", "-q", "--python", str(target), "--no-deps", "-r"]
-            subprocess.run([*install, str(requirements(release))], check=True)
-            (target / ".complete").touch()
-    return target / "bin" / "python"
+    return environments.ensure(home(release), lambda target: environments.install(target, requirements(release)))
 
 
 def stubs() -> Path:

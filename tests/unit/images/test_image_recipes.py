@@ -14,7 +14,11 @@ REQUIREMENTS = [
     *sorted(IMAGES_FOLDER.glob("**/requirements.txt")),
     IMAGES_FOLDER / "tools.txt",
     IMAGES_FOLDER / "engine-cpu/torch.txt",
+    *sorted(ROOT.glob("requirements/*.txt")),
+    *sorted(ROOT.glob("tests/versions/pins/*.txt")),
+    *sorted(ROOT.glob("tools/gpu_matrix/requirements/*.txt")),
 ]
+"""Everything that an installer of ours is given, not of images alone."""
 FILES = sorted(path for path in IMAGES_FOLDER.rglob("*") if path.is_file() and path.suffix != ".pyc")
 INPOD = ROOT / "operator/src/qwen_cached_serve/inpod"
 VLLM, LMCACHE = (json.loads((INPOD / f"{name}-profiles.json").read_text())["advised"] for name in ("vllm", "lmcache"))
@@ -24,7 +28,7 @@ def pins(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([^ ;\\]+)", path.read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: str(path.relative_to(IMAGES_FOLDER)))
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_requirement_is_pinned_and_hashed(path: Path) -> None:
     logical = path.read_text().replace("\\\n", " ").splitlines()
     lines = [line for line in logical if line.strip() and not line.startswith("#")]
