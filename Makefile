@@ -14,7 +14,7 @@ demo: venv ## The main job for real: cluster, operator, vLLM + LMCache pod, cach
 demo-clean: venv ## Take down what the demo started
 	@$(PY) -m demo --cluster $(CLUSTER) --clean
 
-.PHONY: test test-unit test-cluster test-chart test-node test-engine test-versions
+.PHONY: test test-unit test-cluster test-chart test-node test-engine test-versions test-endurance
 test: venv ## Everything CI runs: lint, types and the five tiers; builds run beside the first ones
 	@$(PY) -m tools.tiers all
 test-unit: venv ## Rules: unit, property and golden tests (Python only)
@@ -27,6 +27,8 @@ test-node: venv ## The pod on a real kubelet and containerd, the operator in its
 	@$(PY) -m tools.tiers node
 test-engine: venv ## Real vLLM and lmcache server, on the host and on the node (root)
 	@$(PY) -m tools.tiers engine
+test-endurance: venv ## Real engines killed, hung and rolled under requests on the node (root; half an hour, not in CI)
+	@$(PY) -m tools.tiers endurance
 test-versions: venv ## The probe on several vLLM releases: predicted = probed = what the engine says (QCS_ENGINE_VERSIONS="0.25.1 …")
 	@$(PY) -m tools.engine_versions --test
 

@@ -1,5 +1,5 @@
 """
-The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|chart|node|engine` (Makefile, CI).
+The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|chart|node|engine|endurance` (Makefile, CI).
 
 `all` starts the long builds (Kubernetes binaries, images) first, runs what needs only Python beside them, then the
 cluster tier beside the tiers of the real node (`tools.lanes`).
@@ -32,8 +32,10 @@ PYTHON = sys.executable
 NODE_CLUSTER = "tests"
 INTERRUPTED_SECONDS = 90.0
 """For pytest to end after an interrupt: less than the lane that it belongs to is given (tools.lanes)."""
-NODE_TIERS = ("node", "engine")
-TIERS = frozenset({"lint", "unit", "cluster", "chart", *NODE_TIERS})
+CI_NODE_TIERS = ("node", "engine")
+NODE_TIERS = (*CI_NODE_TIERS, "endurance")
+"""The last takes half an hour of kills and rolls and is run by hand."""
+TIERS = frozenset({"lint", "unit", "cluster", "chart", *CI_NODE_TIERS})
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """For tests of the node: a kubelet's waits and an engine's start use one core, each of its two processes imports vLLM
 after the other. Files stay whole, since their tests share a cluster or a pod, and come in their folder's order.
@@ -238,9 +240,9 @@ def run_all(run: Run) -> None:
             run.not_run("cluster")
             start("chart")
         if missing_for_node() or run.built("build-node", lambda: wait_for_node(builds)):
-            start(*NODE_TIERS)
+            start(*CI_NODE_TIERS)
         else:
-            run.not_run(*NODE_TIERS)
+            run.not_run(*CI_NODE_TIERS)
         run.outcomes += lanes.finish(running)
     finally:
         lanes.stop(running)
@@ -276,7 +278,7 @@ def wait_for_node(builds: Sequence[BackgroundBuild]) -> float:
 def main() -> int:
     """Entry point of `python -m tools.tiers`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tier", nargs="+", choices=["all", *sorted(TIERS)])
+    parser.add_argument("tier", nargs="+", choices=["all", *sorted({*TIERS, *NODE_TIERS})])
     parser.add_argument("--built", action="store_true", help="what the tiers need is built already")
     parser.add_argument("--outcomes", type=Path, help="write [name, result, seconds] of each tier as JSON")
     options = parser.parse_args()

@@ -29,7 +29,8 @@ configuration, as in the probe; the layers of one rank are built with whole dime
 
 vLLM is imported once for each release and the process forked for each GPU generation, with vLLM's caches about the
 device emptied; `python -m tools.gpu_matrix --isolated --fresh` imports it anew for each instead (slow). Environments
-have exact pins with hashes (`tools/gpu_matrix/requirements`, made by `python -m tools.gpu_matrix.pins`) and live in `~/.cache/qcs-gpu-matrix`: 16 GB for all five.
+have exact pins with hashes (`tools/gpu_matrix/requirements`, made by `python -m tools.gpu_matrix.pins`) and live in
+`~/.cache/qcs-gpu-matrix`: 16 GB for all five.
 
 **Not shown by this**: that a real GPU picks the same backends (libraries may be missing in an image), any allocation,
 any kernel, any speed. Dimensions are the catalogue's; the 2B model's linear value heads are assumed.
