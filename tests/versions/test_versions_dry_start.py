@@ -12,12 +12,12 @@ from qwen_cached_serve.inpod.facts import ServeSettings
 from qwen_cached_serve.inpod.message import ProbeFailure, read
 from tests.unit.inpod.pod_folder import wait_for
 from tests.versions.conftest import BROKEN_SECONDS, Judged, VersionPod, settings_of
-from tests.versions.geometries import GEOMETRIES
+from tests.versions.geometries import GEOMETRIES, Geometry
 
 pytestmark = pytest.mark.timeout(3600)
 
 MakePod = Callable[[ServeSettings], VersionPod]
-TINY, SMALL = GEOMETRIES[:2]
+TINY, SMALL, *REST = GEOMETRIES
 
 
 def shared_memory() -> set[str]:
@@ -49,6 +49,20 @@ def test_another_api_leads_to_the_engines_own_log(
     assert (report.architecture, report.prefix_caching) == (constructed["architecture"], True)
     assert (report.max_model_len, report.kv_cache_dtype) == (8192, "auto")
     assert report.page_padding_bytes == -1  # padded, says the log
+    nothing_is_left(pod, before)
+
+
+@pytest.mark.parametrize("geometry", REST, ids=lambda geometry: geometry.name)
+def test_a_starting_engine_says_what_construct_found(
+    version_pod: MakePod, judged: Judged, models: dict[str, Path], geometry: Geometry
+) -> None:
+    """With the tests around it, every geometry; `test_versions_construct` holds the prediction against the same."""
+    pod = version_pod(replace(settings_of(geometry, models[geometry.name]), probe_method="DryStart"))
+    before = shared_memory()
+    status, said = pod.probe()
+    assert status == 0, said[-3000:]
+    assert (pod.layout.report().method, pod.layout.report().construct_failure) == ("DryStart", "")
+    assert pod.layout.report().block_size == judged.answers[geometry.name]["report"]["block_size"]
     nothing_is_left(pod, before)
 
 
