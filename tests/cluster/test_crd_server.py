@@ -97,17 +97,18 @@ def test_columns(cluster, namespace):
         "updatedReplicas": 2,
         "url": "http://case.example",
         "revision": {"current": "abc"},
+        "roll": {"to": "abc", "updated": 2, "total": 3, "reason": "WaitingForGPU"},
         "identities": [{"identity": "i1", "summary": "FLASH_ATTN/16", "gpu": "H100"}, {"identity": "i2"}],
         "aFieldOfTheFuture": 1,
     }
     patch = json.dumps({"status": status})
     cluster.kubectl("patch", "-n", namespace, "qcs", "case", "--subresource=status", "--type=merge", "-p", patch)
     shown = cluster.kubectl("get", "-n", namespace, "qcs", "-o", "wide").stdout.splitlines()
-    columns = "NAME READY REASON AVAILABLE DESIRED UPDATED N CACHE AGE MODEL REVISION IDENTITY GPU URL"
+    columns = "NAME READY REASON AVAILABLE DESIRED UPDATED N CACHE AGE MODEL REVISION ROLL IDENTITY GPU URL"
     assert " ".join(shown[0].split()) == columns
     row = shown[1].split()
     assert row[:8] == ["case", "True", "Serving", "3", "1", "2", "784", "Attached"]
-    assert row[9:] == ["Qwen/Qwen3.5-0.8B", "abc", "FLASH_ATTN/16", "H100", "http://case.example"]
+    assert row[9:] == ["Qwen/Qwen3.5-0.8B", "abc", "WaitingForGPU", "FLASH_ATTN/16", "H100", "http://case.example"]
     narrow = cluster.kubectl("get", "-n", namespace, "qwencache").stdout.splitlines()[0]
     assert narrow.split()[-1] == "AGE"
 

@@ -96,8 +96,8 @@ async def test_drift_is_put_back(cluster, api, namespace, operator):
 
 
 async def test_a_child_whose_labels_were_taken_away_comes_back(cluster, api, namespace, operator):
-    cluster.apply(serve(namespace))
-    await eventually(lambda: complete(api, namespace))
+    cluster.apply(with_message(serve(namespace), report(784)))
+    await eventually(lambda: serving(api, namespace))  # later the status has nothing more to say
     cluster.kubectl("label", "-n", namespace, "service/q", "app.kubernetes.io/managed-by-", f"{names.OWNER_UID_LABEL}-")
     await eventually(lambda: complete(api, namespace))
     requests = await quiet(operator)
