@@ -8,6 +8,7 @@ there is nothing to judge from. A vulnerability ends with 1.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -16,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools import environments
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "audit"
-BIN = HOME / "bin"
 REQUIREMENTS = ROOT / "requirements" / "audit.txt"
 
 
@@ -47,7 +49,7 @@ class Outcome:
 
 
 def files() -> list[Path]:
-    """Every requirement file that names versions with hashes."""
+    """Every requirement file with hashes, except those of tools/gpu_matrix: old releases are what that is about."""
     found = [*(ROOT / "requirements").glob("*.txt"), *(ROOT / "images").rglob("*.txt")]
     return sorted(path for path in found if "--hash=" in path.read_text())
 
@@ -80,11 +82,11 @@ def words(outcomes: dict[str, Outcome]) -> Iterator[str]:
     yield f"audit: {len(outcomes)} files, {judged} pins judged, {found} vulnerabilities"
 
 
-def audit(paths: Iterable[Path]) -> dict[str, Outcome]:
+def audit(program: Path, paths: Iterable[Path]) -> dict[str, Outcome]:
     """Ask the service about files; one that cannot be asked at all has no judged package."""
     outcomes = {}
     for path in paths:
-        command = [str(BIN / "pip-audit"), "--progress-spinner=off", "--require-hashes", "--disable-pip", "-f", "json"]
+        command = [str(program), "--progress-spinner=off", "--require-hashes", "--disable-pip", "-f", "json"]
         done = subprocess.run([*command, "-r", str(path)], capture_output=True, text=True, check=False)
         name = str(path.relative_to(ROOT))
         try:
@@ -95,19 +97,16 @@ def audit(paths: Iterable[Path]) -> dict[str, Outcome]:
     return outcomes
 
 
-def environment() -> None:
-    """Make the environment of pip-audit, or bring it up to date."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    if not BIN.is_dir():
-        subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(HOME)], check=True)
-    python = str(BIN / "python")
-    subprocess.run([uv, "pip", "sync", "-q", "--python", python, "--require-hashes", str(REQUIREMENTS)], check=True)
+def pip_audit() -> Path:
+    """The program, in an environment that is made when its pins have changed."""
+    key = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
+    made = environments.ensure(HOME / key, lambda target: environments.install(target, REQUIREMENTS))
+    return made.with_name("pip-audit")
 
 
 def main() -> int:
     """Entry point of `python -m tools.audit`."""
-    environment()
-    outcomes = audit(files())
+    outcomes = audit(pip_audit(), files())
     for line in words(outcomes):
         print(line)
     return int(any(one.findings for one in outcomes.values()))
