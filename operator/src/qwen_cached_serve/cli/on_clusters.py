@@ -22,6 +22,8 @@ from qwen_cached_serve.cli.options import (
 )
 
 app = typer.Typer()
+cache = typer.Typer(no_args_is_help=True, help="Look at stores behind the pods' memory (spec.cache.l2).")
+app.add_typer(cache, name="cache")
 
 
 @app.command()
@@ -88,6 +90,27 @@ def top(
         run(show())
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+@cache.command("list")
+def cache_list(
+    path: Annotated[str | None, typer.Option(help="folder of a Filesystem tier, mounted here")] = None,
+    names: Annotated[
+        str | None, typer.Option(help="file with names of buckets or keys of another tier, - for standard input")
+    ] = None,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List namespaces of a store: in use by a resource of this cluster, or not. Deletes nothing."""
+    from qwen_cached_serve.cli import cache_list as stores
+    from qwen_cached_serve.kube.connection import Origin
+
+    rows = stores.listed(Origin(kubeconfig, context), path, names)
+    if output is Output.JSON:
+        print_json([stores.as_json(row) for row in rows], always_list=True)
+    else:
+        print_lines(stores.table(rows, store=bool(path or names)))
 
 
 @app.command()
