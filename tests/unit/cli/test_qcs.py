@@ -360,6 +360,15 @@ STATUS = {
 }
 
 
+def test_status_tells_who_was_evicted_and_who_is_held_back():
+    done = {"uid": "u", "pod": "q36-a", "reason": "NotRegistered", "time": "2026-11-29T12:00:00Z"}
+    held = {"uid": "v", "pod": "q36-b", "reason": "CompatibilityChanged", "time": "2026-11-29T13:00:00Z"}
+    manifest = resource(status={**STATUS, "evictions": [done, {**held, "heldBack": "a budget needs 2"}]})
+    first, second = [line for line in statuses.detail(manifest) if line.startswith("evicted")]
+    assert first.endswith("pod q36-a (NotRegistered) at 2026-11-29T12:00:00Z")
+    assert second.endswith("held back: a budget needs 2")
+
+
 def test_status_as_a_table():
     manifest = resource(status=STATUS)
     manifest["metadata"]["namespace"] = "llm"

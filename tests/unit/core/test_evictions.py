@@ -5,7 +5,7 @@ import datetime as dt
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from qwen_cached_serve.core.eviction_memory import KEPT, PER_HOUR, Eviction, not_before, shown
@@ -204,6 +204,19 @@ def test_a_new_revision_begins_anew(resolved):
     assert world.evicts() == f"q36-{HASH}-1"
 
 
+def test_what_was_decided_and_not_done_has_replaced_nothing(resolved):
+    """A budget keeps the older pod, and the newer one is replaced by another of the older kind."""
+    world = moved_tag(resolved, replicas=2)
+    assert world.evicts() == f"q36-{HASH}-1"
+    world.replace(f"q36-{HASH}-2", "A")
+    assert world.evicts() is None
+    assert "evictions" not in world.status
+    assert short(judge_result(world.status), "CacheCompatible") == ("True", "Identical")
+    world.pods[world.replace(f"q36-{HASH}-3", "B")]["metadata"]["labels"]["note"] = "newest"
+    first = world.look()
+    assert world.look().evict == first.evict
+
+
 def test_identities_that_do_not_follow_time_are_left_alone(resolved):
     world = World(resolved, 3, **ROLL)
     for minutes, name in ((-60, "A"), (-50, "B"), (-40, "A")):
@@ -277,6 +290,8 @@ def test_what_was_told_when_pods_differed_is_not_told_again(resolved):
     world = moved_tag(resolved, replicas=2)
     world.look()
     gone = world.evicts()
+    world.pods[gone]["metadata"]["deletionTimestamp"] = text(world.now)
+    assert changed(world.look()) == []  # only those of build B are left
     world.replace(gone, "B")
     assert changed(world.look()) == []
     assert world.status["revision"]["identity"] == json.loads(build(world.resolved, "B"))["identity"]
@@ -608,7 +623,12 @@ def test_fifty_pods_flapping_between_two_gpu_types(resolved):
 MOVES = ("replace", "unregister", "heal", "silent", "answers", "wait", "lose", "mismatch", "unreachable")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.data())
 def test_whatever_happens_the_bounds_hold(resolved, data):
     """A random life of a resource; the Deployment controller makes a pod for every one that goes."""

@@ -17,6 +17,7 @@ _SHOWN_CONDITIONS = (
     "Probed",
     "BlockSizeVerified",
     "CacheEffective",
+    "CacheCompatible",
     "CapacityAvailable",
     "Validated",
 )
@@ -72,6 +73,9 @@ def detail(resource: Manifest) -> Iterator[str]:
     for pod in status.get("pods") or ():
         trouble = f": {pod['reason']}" if pod.get("reason") else ""
         yield f"pod {pod.get('name')} on {pod.get('node', '-')}: {pod.get('phase')}{trouble}"
+    for one in status.get("evictions") or ():
+        held = f", held back: {one['heldBack']}" if one.get("heldBack") else ""
+        yield f"evicted by the operator: pod {one.get('pod')} ({one.get('reason')}) at {one.get('time')}{held}"
     if status.get("url"):
         yield f"url: {status['url']}"
 

@@ -8,7 +8,7 @@ traffic or with time alone is in it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -241,6 +241,20 @@ def _pod(pod: PodJudgement) -> dict[str, Any]:
     return shown | {name: value for name, value in optional.items() if value}
 
 
+def _common_identity(view: View, former: Mapping[str, Any], settled: bool) -> str:
+    """Return the identity that all pods of the revision had last, none after they differed.
+
+    Only a finished roll says something new: until then some pods may be of the revision before.
+    """
+    found = {pod.identity for pod in view.current}
+    if len(found - {""}) > 1:
+        return ""
+    if settled and len(found) == 1 and "" not in found:
+        return found.pop()
+    revision = view.subject.revision
+    return str(former.get("identity") or "") if revision and former.get("updated") == revision.updated else ""
+
+
 def _revision(view: View) -> dict[str, Any]:
     former, revision = view.subject.previous.get("revision") or {}, view.subject.revision
     if revision is None or not revision.updated:
@@ -250,9 +264,6 @@ def _revision(view: View) -> dict[str, Any]:
     shown: dict[str, Any] = {"updated": revision.updated}
     if current:
         shown["current"] = current
-    known = former.get("identity") if former.get("updated") == revision.updated else ""
-    found = {pod.identity for pod in view.current}
-    # Only what all pods of a finished roll have: until then some may be of the revision before.
-    if identity := (settled and len(found) == 1 and next(iter(found))) or known:
+    if identity := _common_identity(view, former, settled):
         shown["identity"] = identity
     return shown | ({"history": list(revision.history)} if revision.history else {})

@@ -34,7 +34,9 @@ def older_pods(pods: Sequence[PodJudgement], memory: Sequence[Eviction], templat
     """
     if any(not pod.identity for pod in pods):
         return Older()
-    replaced = {one.identity for one in memory if one.reason == COMPATIBILITY and one.template == template}
+    live = {pod.pod.uid for pod in pods}  # what was decided and not carried out has replaced nothing
+    done = [one for one in memory if one.uid not in live]
+    replaced = {one.identity for one in done if one.reason == COMPATIBILITY and one.template == template}
     found: list[tuple[PodJudgement, str]] = []
     reasons: list[str] = []
     for gpu in sorted({pod.gpu for pod in pods}):
