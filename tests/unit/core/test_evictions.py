@@ -5,10 +5,8 @@ import datetime as dt
 import json
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from qwen_cached_serve.core.eviction_memory import KEPT, PER_HOUR, Eviction, not_before, shown
+from qwen_cached_serve.core.eviction_memory import KEPT, Eviction, not_before, shown
 from qwen_cached_serve.core.evictions import HELD_BACK_SECONDS, RECOVERY
 from qwen_cached_serve.core.observed import Verification, observe
 from qwen_cached_serve.core.plan import plan_resource
@@ -618,57 +616,3 @@ def test_fifty_pods_flapping_between_two_gpu_types(resolved):
         world.pod("AB"[kind], gpu=gpus[kind])
         assert world.evicts() is None
     assert "spec.pod.nodeSelector" in world.words("CacheCompatible")
-
-
-MOVES = ("replace", "unregister", "heal", "silent", "answers", "wait", "lose", "mismatch", "unreachable")
-
-
-@settings(
-    max_examples=25,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_whatever_happens_the_bounds_hold(resolved, data):
-    """A random life of a resource; the Deployment controller makes a pod for every one that goes."""
-    replicas = data.draw(st.integers(1, 4))
-    mode = data.draw(st.sampled_from(["ServeWithoutCache", "RecyclePod"]))
-    world = World(resolved, replicas, **ROLL, cache={"onUnavailable": mode})
-    for _ in range(replicas):
-        world.pod(data.draw(st.sampled_from("AB")), -60)
-    carried_out = []
-    for _ in range(30):
-        name = data.draw(st.sampled_from(sorted(world.pods)))
-        move = data.draw(st.sampled_from(MOVES))
-        ready = world.pods[name]["status"]["conditions"][0]
-        if move == "replace":
-            world.replace(name, data.draw(st.sampled_from("ABC")))
-        elif move in ("silent", "answers"):
-            ready["status"] = "False" if move == "silent" else "True"
-        elif move == "lose":
-            world.pods[name]["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"] = ""
-        elif move == "wait":
-            world.now += dt.timedelta(minutes=data.draw(st.sampled_from([1, 11, 30])))
-        elif move == "unreachable":
-            world.verified.pop(name, None)
-        else:
-            said = {"unregister": UNREGISTERED, "heal": REGISTERED}
-            world.verify(name, said.get(move, dataclasses.replace(REGISTERED, engine_block_size=800)))
-        if data.draw(st.booleans()):
-            world.status = json.loads(json.dumps(world.status))  # another process
-        result = world.look()
-        assert len(result.status.get("evictions", ())) <= KEPT
-        again = world.look()
-        assert (again.status, again.evict, again.events) == (result.status, result.evict, ())
-        if result.evict is None:
-            continue
-        assert [one for one in result.status["evictions"] if one["uid"] == result.evict.uid]
-        going = world.pods[result.evict.pod]["status"]["conditions"][0]["status"]
-        others = [pod for pod in world.pods.values() if pod["metadata"]["name"] != result.evict.pod]
-        answering = [pod for pod in others if pod["status"]["conditions"][0]["status"] == "True"]
-        assert going == "False" or answering or (mode == "RecyclePod" and replicas == 1)
-        if data.draw(st.booleans()):  # a budget may keep it
-            carried_out.append(dt.datetime.fromisoformat(result.evict.time))
-            assert len([one for one in carried_out if carried_out[-1] - one < dt.timedelta(hours=1)]) <= PER_HOUR
-            world.replace(result.evict.pod, data.draw(st.sampled_from("ABC")))
