@@ -77,6 +77,7 @@ async def test_a_refusing_probe_says_why(cluster, api, namespace, operator):
     await eventually(shown)
 
 
+@pytest.mark.case("B59")
 async def test_an_unreadable_message_is_no_crash(cluster, api, namespace, operator):
     cluster.apply(with_message(serve(namespace), '{"schema":1,"blockSize":78'))
 
