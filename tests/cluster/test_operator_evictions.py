@@ -114,7 +114,8 @@ async def test_a_tag_moves_under_a_running_resource(cluster, api, namespace, sta
     await eventually(lambda: evictions(api, namespace), timeout=60)
 
     async def first_is_gone():
-        return len(old.keys() & (await identities(api, namespace)).keys()) == 1
+        left = old.keys() & (await identities(api, namespace)).keys()
+        return len(left) == 1 and "PodRecycled" in await reasons(api, namespace)
 
     await eventually(first_is_gone, timeout=60)
     operator.stop(signal.SIGKILL)
@@ -249,9 +250,10 @@ async def test_a_cache_server_that_stays_away_costs_the_pod_where_that_is_asked_
     cluster.patch(namespace, "qcs", "q", {"status": {"pods": resource["status"]["pods"]}}, "--subresource=status")
 
     async def another():
-        [now] = await api.list_all(PODS, namespace)
-        assert now["metadata"]["uid"] != pod["metadata"]["uid"]
-        return now
+        uids = [one["metadata"]["uid"] for one in await api.list_all(PODS, namespace)]
+        assert len(uids) == 1
+        assert uids[0] != pod["metadata"]["uid"]
+        return uids
 
     await eventually(another, timeout=60)
     await eventually(lambda: serving(api, namespace), timeout=60)
