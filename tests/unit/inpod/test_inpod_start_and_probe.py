@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from qwen_cached_serve.inpod import start
+from qwen_cached_serve.inpod import former_life
 from qwen_cached_serve.inpod.facts import (
     CacheSettings,
     Gpu,
@@ -240,6 +240,7 @@ def probed(pod: PodFolder, settings: ServeSettings, report: ProbeReport, status_
     (pod.layout.code / "settings.json").write_text(dumps(served))
     (pod.layout.state / "report.json").write_text(dumps(replace(report, gpus=())))
     (pod.layout.state / "engine.argv.json").write_text(json.dumps(["vllm", "serve", "it's a $HOME", "--x", '{"a": 1}']))
+    (pod.layout.state / "cache-server.argv.json").write_text(json.dumps(["lmcache", "server"]))
     return pod
 
 
@@ -267,7 +268,7 @@ def test_the_engine_starts_on_a_clean_shm(probed: PodFolder) -> None:
 
 
 def test_the_engine_outwaits_a_crashed_cache_servers_longest_pause_and_its_start() -> None:
-    assert start._SERVER_WAIT_SECONDS >= LONGEST_WAIT_SECONDS + STABLE_SECONDS
+    assert former_life.SERVER_WAIT_SECONDS >= LONGEST_WAIT_SECONDS + STABLE_SECONDS
 
 
 def test_without_the_cache_nobody_is_asked(probed: PodFolder, settings: ServeSettings) -> None:

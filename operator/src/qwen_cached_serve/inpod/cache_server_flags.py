@@ -10,6 +10,7 @@ from .refusal import Refusal
 
 _GIB = 1 << 30
 
+REAP_FLAG = "--worker-reap-timeout-seconds"
 REAP_SECONDS = 30
 """`--worker-reap-timeout-seconds`, the smallest LMCache takes: a dead engine's GPU memory stays mapped that long."""
 
@@ -47,7 +48,7 @@ def cache_server_flags(settings: ServeSettings, report: ProbeReport, profiles: P
     flags.append(Flag("--eviction-policy", (policy,), "the cache server demands one", "spec.cache.l1.evictionPolicy"))
     if profile.reap_timeout:
         why = "the server lets go of a dead engine's GPU memory before the next life needs it (LMCache#5265)"
-        flags.append(Flag("--worker-reap-timeout-seconds", (str(REAP_SECONDS),), why, "rule"))
+        flags.append(Flag(REAP_FLAG, (str(REAP_SECONDS),), why, "rule"))
     if settings.engine.tensor_parallel_size > 1:
         why = "one worker thread per tensor-parallel rank; with one thread ranks wait for each other (LMCache#4247)"
         value = str(settings.engine.tensor_parallel_size)

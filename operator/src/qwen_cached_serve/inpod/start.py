@@ -7,26 +7,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 
 from . import credentials, forward
 from .environment import quiet
+from .former_life import registrations, wait_until_let_go
 from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
 from .life import begin_life, gate_passed
-from .loopback import NoAnswer, ask
 from .namespaces import prepare
 from .programs import locate
 from .refusal import Refusal
 from .refusing import refuse
-from .registrations import STATUS_LIMIT_BYTES, registered_ids
-from .restarts import LONGEST_WAIT_SECONDS
 from .shm import remove_leftovers
 from .supervise import Supervisor
 
-_SERVER_WAIT_SECONDS = LONGEST_WAIT_SECONDS + 120.0
-"""A crashed server waits that long before its next life, which then has to start."""
-_ASK_EVERY_SECONDS = 1.0
 _LOADING_STOP_SECONDS = 5.0
 """An engine that still loads gets that long to end after SIGTERM: it has no request to finish, and vLLM's own way out
 waits for its engine process, which does not listen before it has loaded.
@@ -49,7 +43,7 @@ def start_engine(layout: Layout) -> int:
                 flush=True,
             )
         layout.gate.unlink(missing_ok=True)
-        known = _known_registrations(settings.ports.cache_server_http) if settings.cache.enabled else []
+        known = _former_registrations(layout, settings.ports.cache_server_http) if settings.cache.enabled else []
         program = locate(argv[0])
     except Refusal as refusal:
         return refuse(layout, "engine", refusal)
@@ -61,6 +55,14 @@ def start_engine(layout: Layout) -> int:
         # The drain time is derived from the pod's grace period and shorter than it, whatever the user has set.
         patience_seconds=min(_LOADING_STOP_SECONDS, settings.engine.shutdown_timeout_seconds),
     )
+
+
+def _former_registrations(layout: Layout, port: int) -> list[str]:
+    """Ids of a former life's workers, whose memory is free again by now where the cache server gives it back."""
+    known = registrations(port)
+    if said := wait_until_let_go(port, known, layout.cache_server_argv()):
+        print(f"qcs engine: {said}", flush=True)
+    return known
 
 
 def start_cache_server(layout: Layout) -> int:
@@ -84,25 +86,3 @@ def start_cache_server(layout: Layout) -> int:
 def _end_on_sigterm() -> None:
     """Until the program runs: as pid 1 this process would not be ended by a signal that it has no handler for."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
-
-
-def _known_registrations(port: int) -> list[str]:
-    """Ids that the cache server holds before this life: of a former engine, not yet reaped.
-
-    Raises:
-        Refusal: CacheServerFailed; the engine would wait for the server as well, and end with a longer story.
-
-    """
-    deadline = time.monotonic() + _SERVER_WAIT_SECONDS
-    while True:
-        try:
-            answer = ask(port, "/status", timeout_seconds=5.0, limit_bytes=STATUS_LIMIT_BYTES)
-            return sorted(registered_ids(answer.body))
-        except (NoAnswer, ValueError) as error:
-            if time.monotonic() >= deadline:
-                raise Refusal(
-                    "CacheServerFailed",
-                    f"the cache server has not answered for {_SERVER_WAIT_SECONDS:.0f} s: {error}",
-                    "See the container cache-server; spec.cache.mode Disabled serves without it.",
-                ) from error
-        time.sleep(_ASK_EVERY_SECONDS)

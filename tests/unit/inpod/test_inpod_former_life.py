@@ -1,0 +1,81 @@
+"""An engine that starts after a kill waits until the cache server has let go of its former life's memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from qwen_cached_serve.inpod import former_life
+from qwen_cached_serve.inpod.cache_server_flags import REAP_FLAG, REAP_SECONDS
+from qwen_cached_serve.inpod.engine_flags import HEARTBEAT_SECONDS
+
+REAPS = ["lmcache", "server", REAP_FLAG, str(REAP_SECONDS)]
+ServeIds = Callable[[list[list[int]]], int]
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former_life, "ASK_EVERY_SECONDS", 0.01)
+
+
+@pytest.fixture
+def fake_status() -> Iterator[ServeIds]:
+    """A fake cache server; each list of ids is one answer, the last is repeated."""
+    servers: list[HTTPServer] = []
+
+    def serve(answers: list[list[int]]) -> int:
+        left = list(answers)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                ids = left.pop(0) if len(left) > 1 else left[0]
+                body = json.dumps({"chunk_size": 784, "registered_gpu_ids": ids}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_arguments: Any) -> None:
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return int(server.server_address[1])
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_it_waits_until_the_former_workers_are_gone(fake_status: ServeIds) -> None:
+    """Others that are registered meanwhile are not its own."""
+    port = fake_status([[7], [7], [7, 9], [9]])
+    assert former_life.registrations(port) == ["7"]
+    assert "let go of a former life's memory" in former_life.wait_until_let_go(port, ["7"], REAPS)
+    assert former_life.registrations(port) == ["9"]
+
+
+def test_the_wait_has_an_end(fake_status: ServeIds) -> None:
+    said = former_life.wait_until_let_go(fake_status([[7]]), ["7"], REAPS, seconds=0.1)
+    assert "still holds" in said
+
+
+@pytest.mark.parametrize(("ids", "argv"), [([], REAPS), (["7"], ["lmcache", "server"])])
+def test_nothing_is_waited_for_without_a_former_life_or_a_server_that_reaps(ids: list[str], argv: list[str]) -> None:
+    assert former_life.wait_until_let_go(1, ids, argv) == ""
+
+
+def test_a_server_that_went_away_is_asked_again(fake_status: ServeIds, free_ports: Callable[[int], list[int]]) -> None:
+    assert "still holds" in former_life.wait_until_let_go(free_ports(1)[0], ["7"], REAPS, seconds=0.1)
+
+
+def test_the_limit_leaves_room_for_the_reaper() -> None:
+    """A worker is silent from its last heartbeat on, and looked for every quarter of the time."""
+    assert former_life.LET_GO_SECONDS > REAP_SECONDS * 1.25 + HEARTBEAT_SECONDS
