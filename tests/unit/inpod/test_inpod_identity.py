@@ -241,7 +241,7 @@ def test_every_setting_either_counts_or_is_known_not_to(settings: ServeSettings)
             "kv_cache_dtype", "mamba_ssm_cache_dtype", "attention_backend", "block_size",
             # Neutral, as their flags are:
             "gpu_memory_utilization_percent", "tokens_per_step", "max_model_len", "max_num_seqs",
-            "shutdown_timeout_seconds",
+            "tuned_max_num_seqs", "shutdown_timeout_seconds",
         },
         CacheSettings: {
             "enabled", "chunk_blocks", "extra_args", "unsupported_args", "environment",

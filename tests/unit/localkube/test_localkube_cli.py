@@ -24,6 +24,9 @@ def run(*arguments, home):
     )
 
 
+MODULES = "kubernetes, etcd, containerd, kwok, kubernetes-1.36, helm, promtool, gitops-judge"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -37,7 +40,7 @@ def run(*arguments, home):
         ),
         (
             "build --module x",
-            "--module x is not known. Choose from kubernetes, etcd, containerd, kwok, kubernetes-1.36, helm, promtool.",
+            f"--module x is not known. Choose from {MODULES}.",
         ),
         ("prereqs --for fun", "--for fun is not known. Choose from control-plane, node, images."),
     ],

@@ -117,8 +117,10 @@ RULES = (
     ),
     rule(
         "ModelHubUnreachable",
-        r"(?:Temporary failure in name resolution|Name or service not known|No address associated with hostname|"
-        r"Failed to establish a new connection|Max retries exceeded with url|50[0234] Server Error)",
+        # As Python words it; other clients of other servers (LMCache's of a second tier) have words of their own.
+        r"(?:\[Errno -\d\] (?:Temporary failure in name resolution|Name or service not known|"
+        r"No address associated with hostname)|Failed to establish a new connection|Max retries exceeded with url|"
+        r"50[0234] Server Error)",
     ),
     # Their texts speak of the network; the cause may be anything that the hub said before.
     rule("ModelNotAvailableOffline", r"LocalEntryNotFoundError", tier=Tier.SYMPTOM),
