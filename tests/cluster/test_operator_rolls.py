@@ -61,7 +61,8 @@ async def shows(api, namespace, check):
         resource = await api.get(SERVES, namespace, "q")
         return check(resource) and resource
 
-    return await eventually(seen)
+    # A status that repeats a former one is written twice a minute at most (`control.pace`).
+    return await eventually(seen, timeout=90)
 
 
 def waits_for(reason, **figures):
@@ -195,9 +196,9 @@ async def test_a_queue_and_a_scale_up_are_no_lack_of_capacity(cluster, api, name
     gates = {"spec": {"template": {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}}}
     cluster.patch(namespace, "deployment", "q", gates, field_manager="queue")
     cluster.kubectl("scale", "-n", namespace, "qcs/q", "--replicas=1")
-    gated = await shows(api, namespace, capacity("Unknown", "SchedulingGated", "Kueue"))
+    await shows(api, namespace, capacity("Unknown", "SchedulingGated", "Kueue"))
+    gated = await shows(api, namespace, lambda one: condition(one, "Ready")["reason"] == "SchedulingGated")
     assert "kueue.x-k8s.io/admission" in condition(gated, "CapacityAvailable")["message"]
-    assert condition(gated, "Ready")["reason"] == "SchedulingGated"
     assert "WaitingForCapacity" not in await reasons(api, namespace)
     [pod] = node.pods()
     cluster.patch(namespace, "pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}})
@@ -210,7 +211,11 @@ async def test_a_queue_and_a_scale_up_are_no_lack_of_capacity(cluster, api, name
     node.serves(pod)
     resource, _ = await eventually(lambda: serving(api, namespace))
     assert condition(resource, "CapacityAvailable")["reason"] == "Placed"
-    assert "WaitingForCapacity" in await reasons(api, namespace)  # while there was no node and none was nominated
+
+    async def warned():
+        return "WaitingForCapacity" in await reasons(api, namespace)
+
+    await eventually(warned)  # while there was no node and none was nominated
 
 
 def claim(namespace, on):
