@@ -16,6 +16,15 @@ from localkube import cluster as clusters
 from tests.machine import locked, unavailable
 
 ROOT = Path(__file__).resolve().parent.parent
+SIGNAL = """
+import os, signal, pathlib, sys
+for p in pathlib.Path('/proc').iterdir():
+    if p.name.isdigit() and int(p.name) not in (1, os.getpid()):
+        words = (p / 'cmdline').read_bytes()
+        if sys.argv[2].encode() in words:
+            os.kill(int(p.name), int(sys.argv[1]))
+            print('signalled', p.name)
+"""
 LOGS = ROOT / "build" / "logs" / "node"
 IMAGES = ("operator", "engine-cpu", "model-tiny")
 STARTUP_SECONDS = 900
@@ -74,6 +83,13 @@ class Node:
         begun = time.monotonic()
         self.wait(f"{name} is Ready", ready, remark=lambda: str(self.conditions(namespace, name).get("Ready")))
         return time.monotonic() - begun
+
+    def signal(self, namespace, pod, container, number, word):
+        """Send a signal to a container's processes whose command line holds `word`, all but its pid 1."""
+        command = ("exec", "-n", namespace, pod, "-c", container, "--", "python3", "-c", SIGNAL)
+        # The command may end with the container that it was run in; what it said counts.
+        said = self.shell.kubectl(*command, str(int(number)), word, check=False)
+        assert "signalled" in said, f"no process of {container} is about {word}"
 
     def keep_logs(self, namespace, test):
         """Everything a person would want to see of a failed test, in build/logs/node/<test>/."""

@@ -3,7 +3,7 @@ Known vulnerabilities of everything that is pinned: `python -m tools.audit` (`ma
 
 pip-audit, in an environment of its own, asks the advisory service about every hashed requirement file. Where the
 service cannot be reached (an inner mirror has packages and no advisories), this says so in one line and ends with 0:
-there is nothing to judge from. A vulnerability ends with 1.
+there is nothing to judge from. A vulnerability ends with 1, and so does a file that was not judged while others were.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def files() -> list[Path]:
-    """Every requirement file with hashes, except those of tools/gpu_matrix: old releases are what that is about."""
+    """Every hashed requirement file of what is shipped or built with; old engines for comparison are old on purpose."""
     found = [*(ROOT / "requirements").glob("*.txt"), *(ROOT / "images").rglob("*.txt")]
     return sorted(path for path in found if "--hash=" in path.read_text())
 
@@ -75,11 +75,19 @@ def words(outcomes: dict[str, Outcome]) -> Iterator[str]:
     if not judged:
         yield "audit: not done, the advisory service cannot be reached from here or knows none of the packages"
         return
+    for name in not_judged(outcomes):
+        yield f"audit: {name} was not judged; run it again"
     unknown = sorted({name for one in outcomes.values() for name in one.skipped})
     if unknown:
         yield f"audit: not known to the advisory service: {', '.join(unknown)}"
     found = sum(len(one.findings) for one in outcomes.values())
     yield f"audit: {len(outcomes)} files, {judged} pins judged, {found} vulnerabilities"
+
+
+def not_judged(outcomes: dict[str, Outcome]) -> list[str]:
+    """Files that the service said nothing about although it answered for others."""
+    left = [name for name, one in outcomes.items() if not one.judged and not one.skipped]
+    return left if any(one.judged for one in outcomes.values()) else []
 
 
 def audit(program: Path, paths: Iterable[Path]) -> dict[str, Outcome]:
@@ -109,7 +117,7 @@ def main() -> int:
     outcomes = audit(pip_audit(), files())
     for line in words(outcomes):
         print(line)
-    return int(any(one.findings for one in outcomes.values()))
+    return int(any(one.findings for one in outcomes.values()) or bool(not_judged(outcomes)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from qwen_cached_serve.kube.port import (
 from tests.chart.helm_support import monitoring_crds
 from tests.cluster.operator_resources import complete, condition, report, serve, serving, with_message
 from tests.cluster.operator_support import ROOT, eventually
+from tests.machine import unavailable
 
 ALL = {
     "networkPolicy": {"mode": "Enabled", "allowedClients": [{"namespaceSelector": {}}]},
@@ -38,7 +39,7 @@ async def no_pod_monitors(cluster):
     if cluster.kubectl("get", "--raw", POD_MONITORS.path(None), check=False).returncode == 0:
         labels = cluster.get("crd", "podmonitors.monitoring.coreos.com")["metadata"]
         if "deletionTimestamp" not in labels:
-            pytest.skip("this cluster serves PodMonitors already")
+            unavailable("this cluster serves PodMonitors already")
 
     async def gone():
         return cluster.kubectl("get", "crd", "podmonitors.monitoring.coreos.com", check=False).returncode != 0

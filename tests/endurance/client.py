@@ -43,6 +43,7 @@ def main(url, model, stop):
             now = time.monotonic()
             slowest, outage, answered = max(slowest, now - began), max(outage, now - answered), now
         time.sleep(PAUSE_SECONDS)
+    outage = max(outage, time.monotonic() - answered)
     found = {"sent": sent, "lost": lost, "why": words, "slowest_seconds": round(slowest, 1)}
     print(json.dumps({**found, "longest_without_answer_seconds": round(outage, 1)}), flush=True)
 

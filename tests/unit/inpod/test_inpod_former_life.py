@@ -58,22 +58,24 @@ def test_it_waits_until_the_former_workers_are_gone(fake_status: ServeIds) -> No
     """Others that are registered meanwhile are not its own."""
     port = fake_status([[7], [7], [7, 9], [9]])
     assert former_life.registrations(port) == ["7"]
-    assert "let go of a former life's memory" in former_life.wait_until_let_go(port, ["7"], REAPS)
+    assert former_life.let_go(port, ["7"], REAPS)
     assert former_life.registrations(port) == ["9"]
 
 
 def test_the_wait_has_an_end(fake_status: ServeIds) -> None:
-    said = former_life.wait_until_let_go(fake_status([[7]]), ["7"], REAPS, seconds=0.1)
-    assert "still holds" in said
+    assert not former_life.let_go(fake_status([[7]]), ["7"], REAPS, seconds=0.1)
 
 
-@pytest.mark.parametrize(("ids", "argv"), [([], REAPS), (["7"], ["lmcache", "server"])])
-def test_nothing_is_waited_for_without_a_former_life_or_a_server_that_reaps(ids: list[str], argv: list[str]) -> None:
-    assert former_life.wait_until_let_go(1, ids, argv) == ""
+def test_without_a_former_life_nobody_is_asked() -> None:
+    assert former_life.let_go(1, [], REAPS)
 
 
-def test_a_server_that_went_away_is_asked_again(fake_status: ServeIds, free_ports: Callable[[int], list[int]]) -> None:
-    assert "still holds" in former_life.wait_until_let_go(free_ports(1)[0], ["7"], REAPS, seconds=0.1)
+def test_a_server_that_does_not_reap_is_not_waited_for() -> None:
+    assert not former_life.let_go(1, ["7"], ["lmcache", "server"])
+
+
+def test_a_server_that_is_away_tells_nothing(free_ports: Callable[[int], list[int]]) -> None:
+    assert not former_life.let_go(free_ports(1)[0], ["7"], REAPS, seconds=0.1)
 
 
 def test_the_limit_leaves_room_for_the_reaper() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import mmap
 import multiprocessing.shared_memory
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +105,18 @@ def test_segments_of_the_dead_are_removed(layout: Layout, dead_pid: int) -> None
     assert removed.bytes >= 4 * 8192
     assert {path.name for path in layout.shm.iterdir()} == {path.name for path in kept}
     assert remove_leftovers(layout.shm, now=time.time() + 60).names == ()
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_the_memory_of_a_mapped_segment_is_given_back_when_nobody_may_read_it(dead_pid: int, empty: bool) -> None:
+    """As a cache server maps it, which drops an engine long before its mapping. Touching it ends nobody."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = segment(Path(folder), f"lmcache_kv_{dead_pid}_0")
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            assert os.fstat(file.fileno()).st_blocks
+            assert remove_leftovers(Path(folder), empty=empty).names == (path.name,)
+            assert bool(os.fstat(file.fileno()).st_blocks) is not empty
+            assert mapped[:2] == (b"\0\0" if empty else b"xx")
 
 
 def test_a_segment_somebody_uses_is_kept(layout: Layout) -> None:

@@ -285,7 +285,7 @@ def test_sigterm_while_the_engine_waits_for_the_cache_server(
     (probed.layout.code / "settings.json").write_text(dumps(away))
     (probed.layout.shm / "lmcache_kv_999999999_0").write_bytes(b"x")
     process = probed.start("engine")
-    wait_for(lambda: "removed 1 leftover" in probed.said("engine"))  # the step before it asks
+    wait_for(lambda: "waiting for the cache server" in probed.said("engine"))
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 143
     assert not probed.layout.registrations.exists()

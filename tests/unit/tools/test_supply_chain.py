@@ -125,6 +125,13 @@ def test_what_an_audit_tells(dependencies, expected):
     assert list(audit.words({"r.txt": audit.outcome("r.txt", {"dependencies": dependencies})})) == expected
 
 
+def test_a_file_without_an_answer_beside_others_is_told():
+    outcomes = {"a.txt": audit.outcome("a.txt", {"dependencies": [KNOWN]}), "b.txt": audit.Outcome((), 0, ())}
+    assert audit.not_judged(outcomes) == ["b.txt"]
+    assert "audit: b.txt was not judged; run it again" in list(audit.words(outcomes))
+    assert audit.not_judged({"b.txt": outcomes["b.txt"]}) == []
+
+
 def test_every_hashed_file_is_audited():
     names = {str(path.relative_to(audit.ROOT)) for path in audit.files()}
     assert {

@@ -26,6 +26,13 @@ cache = typer.Typer(no_args_is_help=True, help="Look at stores behind the pods' 
 app.add_typer(cache, name="cache")
 
 
+def _where(name: str | None, namespace: str, all_namespaces: bool) -> str | None:
+    """Return the namespace to look at, None for all."""
+    if name and all_namespaces:
+        raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
+    return None if all_namespaces else namespace
+
+
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="one resource; all of the namespace when not given")] = None,
@@ -39,9 +46,7 @@ def status(
     from qwen_cached_serve.cli import statuses
     from qwen_cached_serve.kube.connection import Origin
 
-    if name and all_namespaces:
-        raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
-    resources = statuses.fetch(Origin(kubeconfig, context), None if all_namespaces else namespace, name)
+    resources = statuses.fetch(Origin(kubeconfig, context), _where(name, namespace, all_namespaces), name)
     if output is Output.JSON:
         print_json(resources)
     elif name:
@@ -69,11 +74,10 @@ def top(
     from qwen_cached_serve.cli.cluster import run
     from qwen_cached_serve.kube.connection import Origin
 
-    if name and all_namespaces:
-        raise CliError("-A with a name: names are unique in one namespace only; give -n NAMESPACE instead")
+    where = _where(name, namespace, all_namespaces)
 
     async def show() -> None:
-        found = topping.rounds(Origin(kubeconfig, context), None if all_namespaces else namespace, name, interval)
+        found = topping.rounds(Origin(kubeconfig, context), where, name, interval)
         async for rows in found:
             if output is Output.JSON:
                 print_json([row.as_json() for row in rows], always_list=True)

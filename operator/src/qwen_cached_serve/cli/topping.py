@@ -42,6 +42,11 @@ class Reading:
     engine: EngineReading | None
     cache: CacheReading | None
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """What tells the pod from all others."""
+        return self.namespace, self.pod
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -93,12 +98,12 @@ async def rounds(origin: Origin, namespace: str | None, name: str | None, second
     try:
         if name is not None:
             await client.get(SERVES, namespace or "default", name)
-        before = {reading.pod: reading for reading in await _read(client, namespace, name)}
+        before = {reading.place: reading for reading in await _read(client, namespace, name)}
         while True:
             await asyncio.sleep(seconds)
             now = await _read(client, namespace, name)
-            yield [Row(reading, _rates(before.get(reading.pod), reading)) for reading in now]
-            before = {reading.pod: reading for reading in now}
+            yield [Row(reading, _rates(before.get(reading.place), reading)) for reading in now]
+            before = {reading.place: reading for reading in now}
     finally:
         await client.close()
 

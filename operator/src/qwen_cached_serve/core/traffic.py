@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qwen_cached_serve.inpod.engine_metrics import engine_block_size
+from qwen_cached_serve.inpod.registrations import registered_ids
 
 _COUNTERS = {
     "local_queries": "vllm:prefix_cache_queries_total",
@@ -95,17 +96,15 @@ def read_engine(metrics: str, seconds: float) -> EngineReading:
 def read_cache(status: str) -> CacheReading | None:
     """Read a cache server's `/status`; None when it is something else."""
     try:
-        data = json.loads(status)
+        registered = registered_ids(status.encode())
     except ValueError:
         return None
-    if not isinstance(data, dict) or "registered_gpu_ids" not in data:
-        return None
-    manager = data.get("storage_manager") or {}
+    manager = json.loads(status).get("storage_manager") or {}
     used, size = (*(manager.get("l1_usage") or ()), None, None)[:2]
     return CacheReading(
         used_bytes=used,
         size_bytes=size,
-        registered=len(data["registered_gpu_ids"]),
+        registered=len(registered),
         tiers=tuple(_tier(adapter) for adapter in manager.get("l2_adapters") or ()),
     )
 

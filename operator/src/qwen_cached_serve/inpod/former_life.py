@@ -1,12 +1,13 @@
 """What the cache server still holds of a former life of the engine, and the wait until it lets go of it.
 
-The server maps the engine's KV memory (GPU memory by interprocess handles, on a CPU segments of /dev/shm). A killed
-engine takes nothing back, so its memory stays taken until the server misses its heartbeat; an engine that starts sooner
-finds too little of it and ends.
+The server maps the engine's KV memory (GPU memory by interprocess handles, on a CPU segments of /dev/shm) and may read
+it as long as the engine is registered. A killed engine takes nothing back: it stays registered until the server misses
+its heartbeat.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from .cache_server_flags import REAP_FLAG, REAP_SECONDS
@@ -32,6 +33,7 @@ def registrations(port: int) -> list[str]:
 
     """
     deadline = time.monotonic() + SERVER_WAIT_SECONDS
+    told = False
     while True:
         try:
             return _held(port)
@@ -42,25 +44,25 @@ def registrations(port: int) -> list[str]:
                     f"the cache server has not answered for {SERVER_WAIT_SECONDS:.0f} s: {error}",
                     "See the container cache-server; spec.cache.mode Disabled serves without it.",
                 ) from error
+        if not told:
+            print("qcs engine: waiting for the cache server", flush=True)
+            told = True
         time.sleep(ASK_EVERY_SECONDS)
 
 
-def wait_until_let_go(port: int, ids: list[str], server_argv: list[str], seconds: float = LET_GO_SECONDS) -> str:
-    """Wait until none of the workers is registered any more, not longer than `seconds`; returns a line for the log.
+def let_go(port: int, ids: list[str], server_argv: list[str], seconds: float = LET_GO_SECONDS) -> bool:
+    """Wait until none of the workers is registered any more, not longer than `seconds`; whether that is so.
 
-    Empty when there was nothing to wait for: no former life, or a server that does not look for silent workers.
+    A server that does not look for silent workers is not waited for.
     """
-    if not ids or REAP_FLAG not in server_argv:
-        return ""
-    began = time.monotonic()
-    while (waited := time.monotonic() - began) < seconds:
-        try:
-            if not set(ids) & set(_held(port)):
-                return f"the cache server let go of a former life's memory after {waited:.0f} s"
-        except (NoAnswer, ValueError):
-            pass  # a server that has ended holds nothing, and the next one is asked
-        time.sleep(ASK_EVERY_SECONDS)
-    return f"the cache server still holds a former life's memory after {waited:.0f} s; going on"
+    deadline = time.monotonic() + seconds
+    left = set(ids)
+    while left and REAP_FLAG in server_argv and time.monotonic() < deadline:
+        with contextlib.suppress(NoAnswer, ValueError):  # hung, or between two lives: nothing is known then
+            left &= set(_held(port))
+        if left:
+            time.sleep(ASK_EVERY_SECONDS)
+    return not left
 
 
 def _held(port: int) -> list[str]:

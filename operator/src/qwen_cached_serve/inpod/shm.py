@@ -9,6 +9,7 @@ memory (facts/local-cluster.md §6). What has an owner that lives is left alone,
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import time
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _ANONYMOUS = re.compile(r"(?:psm|nccl|cuda\.shm)[_.-].*")
 open.
 """
 
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+"""linux/falloc.h"""
 _SETTLED_SECONDS = 1.0
 """A segment younger than this may be between its creation and its first mapping."""
 
@@ -35,9 +38,12 @@ class Removed:
     bytes: int
 
 
-def remove_leftovers(shm: Path, proc: Path = PROC, now: float | None = None) -> Removed:
+def remove_leftovers(shm: Path, proc: Path = PROC, now: float | None = None, *, empty: bool = False) -> Removed:
     """Remove segments whose owner is gone.
 
+    `empty`: give their memory back even while another process has them mapped, which must not read them any more.
+    LMCache's server keeps the mapping of an engine that it has dropped (0.5.6: for minutes, until Python collects it),
+    and the next life finds no room beside it.
     Raises nothing: a segment that cannot be removed is left for the program to complain about.
     """
     names, size = [], 0
@@ -54,10 +60,21 @@ def remove_leftovers(shm: Path, proc: Path = PROC, now: float | None = None) -> 
             else:
                 continue
             if gone:
+                if empty:
+                    with contextlib.suppress(OSError):
+                        _empty(path, status.st_size)
                 path.unlink()
                 names.append(path.name)
                 size += status.st_blocks * 512
     return Removed(tuple(names), size)
+
+
+def _empty(path: Path, size: int) -> None:
+    """Punch a hole over the whole file: unlike a shorter file, that ends no process which touches its mapping."""
+    with path.open("r+b") as file:
+        ctypes.CDLL(None, use_errno=True).fallocate(
+            file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)
+        )
 
 
 def _used(shm: Path, proc: Path) -> frozenset[str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 from . import credentials, forward
 from .environment import quiet
-from .former_life import registrations, wait_until_let_go
+from .former_life import let_go, registrations
 from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
 from .life import begin_life, gate_passed
@@ -35,7 +36,8 @@ def start_engine(layout: Layout) -> int:
         report = layout.report()
         argv = layout.engine_argv()
         check_same_gpus(report.gpus, visible_gpus() if report.gpus else None, exclusive=True)
-        removed = remove_leftovers(layout.shm)
+        known, gone = _former_life(layout, settings.ports.cache_server_http) if settings.cache.enabled else ([], True)
+        removed = remove_leftovers(layout.shm, empty=gone)
         if removed.names:
             print(
                 f"qcs engine: removed {len(removed.names)} leftover segments of a former life from {layout.shm} "
@@ -43,7 +45,6 @@ def start_engine(layout: Layout) -> int:
                 flush=True,
             )
         layout.gate.unlink(missing_ok=True)
-        known = _former_registrations(layout, settings.ports.cache_server_http) if settings.cache.enabled else []
         program = locate(argv[0])
     except Refusal as refusal:
         return refuse(layout, "engine", refusal)
@@ -57,12 +58,16 @@ def start_engine(layout: Layout) -> int:
     )
 
 
-def _former_registrations(layout: Layout, port: int) -> list[str]:
-    """Ids of a former life's workers, whose memory is free again by now where the cache server gives it back."""
+def _former_life(layout: Layout, port: int) -> tuple[list[str], bool]:
+    """Ids of a former life's workers, and whether the cache server has let go of all of them."""
     known = registrations(port)
-    if said := wait_until_let_go(port, known, layout.cache_server_argv()):
-        print(f"qcs engine: {said}", flush=True)
-    return known
+    began = time.monotonic()
+    gone = let_go(port, known, layout.cache_server_argv())
+    if known:
+        what = "let go" if gone else "has not let go"
+        waited = time.monotonic() - began
+        print(f"qcs engine: the cache server {what} of a former life's memory after {waited:.0f} s", flush=True)
+    return known, gone
 
 
 def start_cache_server(layout: Layout) -> int:
