@@ -16,7 +16,9 @@ from tests.node_support import ROOT
 
 pytestmark = pytest.mark.timeout(3600)
 
-N, LARGER_N = 352, 2144
+MODELS = {"tiny-chain-352": 352, "tiny-chain": 2144}
+"""Block size of each geometry of the model image."""
+N, LARGER_N = MODELS.values()
 LONG = [10 + (7 * index + index // 190) % 190 for index in range(4 * N + 92)]
 KILLS = 3
 CLIENT = Path(__file__).with_name("client.py").read_text(encoding="utf-8")
@@ -108,7 +110,8 @@ def traffic(node, namespace, name, found):
 @pytest.fixture(scope="module")
 def tiny(node, module_namespace):
     """The namespace with a Ready resource `tiny` that has the long prompt in its cache."""
-    node.apply(module_namespace, node.tiny("tiny"))
+    few = {"resources": {"requests": {"cpu": "250m"}}}  # two pods on two cores
+    node.apply(module_namespace, node.tiny("tiny", engine=few, cache=few))
     node.wait_ready(module_namespace, "tiny")
     (pod,) = served(node, module_namespace)
     assert external_hits(node, module_namespace, pod["metadata"]["name"]) == 0
@@ -183,12 +186,14 @@ def test_a_roll_of_one_pod_to_another_geometry(node, tiny):
 def test_a_roll_of_two_pods_loses_nothing(node, tiny):
     node.patch(tiny, "tiny", {"replicas": 2})
     node.wait_ready(tiny, "tiny")
+    before = node.resource(tiny, "tiny")["spec"]["model"]["name"]
+    (other,) = MODELS.keys() - {before}
     found = {}
     with traffic(node, tiny, "client-rolling", found):
         began = time.monotonic()
-        node.patch(tiny, "tiny", {"model": {"name": "tiny-chain-352"}})
+        node.patch(tiny, "tiny", {"model": {"name": other}})
         node.wait_ready(tiny, "tiny")
         found["seconds"] = round(time.monotonic() - began, 1)
-    assert node.resource(tiny, "tiny")["status"]["blockSize"]["verified"] == N
+    assert node.resource(tiny, "tiny")["status"]["blockSize"]["verified"] == MODELS[other]
     note("rolling", found)
     assert (found["lost"], found["sent"] > 0) == (0, True), found["why"]
