@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import math
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ class Block:
 @contextlib.contextmanager
 def _register() -> Iterator[Path]:
     """The register, locked; an empty one is removed at the end."""
-    with folder_lock(paths.RUNTIME, mode=0o755, wait=True):
+    with folder_lock(paths.RUNTIME, mode=0o755, wait_seconds=math.inf):
         yield paths.RUNTIME
         if not any(paths.RUNTIME.iterdir()):
             paths.RUNTIME.rmdir()

@@ -5,24 +5,42 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+_ASK_EVERY_SECONDS = 0.05
+
 
 @contextlib.contextmanager
-def folder_lock(folder: Path, mode: int, wait: bool) -> Iterator[None]:
-    """Hold the lock of the folder, made when missing. Without ``wait``: BlockingIOError when another holds it."""
-    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+def folder_lock(folder: Path, mode: int, wait_seconds: float) -> Iterator[None]:
+    """Hold the lock of the folder, made when missing.
+
+    Raises:
+        BlockingIOError: another still holds it after `wait_seconds` (which may be infinite).
+
+    """
+    deadline = time.monotonic() + wait_seconds
     while True:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(handle, how)
+            _acquire(handle, deadline)
             if _is_still(handle, folder):
                 yield
                 return
         finally:
             os.close(handle)
+
+
+def _acquire(handle: int, deadline: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_ASK_EVERY_SECONDS)
 
 
 def _is_still(handle: int, folder: Path) -> bool:

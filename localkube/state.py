@@ -122,11 +122,15 @@ def names() -> list[str]:
     return sorted(p.name for p in home.iterdir() if p.is_dir()) if home.is_dir() else []
 
 
+_ENDING_SECONDS = 3.0
+"""A child that a killed command was just starting shares its lock until it runs its own program."""
+
+
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """One ``up`` or ``down`` of a cluster at a time; the lock is the folder itself, which is made when missing."""
     try:
-        with folder_lock(folder, mode=0o700, wait=False):
+        with folder_lock(folder, mode=0o700, wait_seconds=_ENDING_SECONDS):
             yield
     except BlockingIOError:
         raise LocalKubeError(

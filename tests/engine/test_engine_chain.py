@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from qwen_cached_serve.inpod.facts import dumps
+from qwen_cached_serve.inpod.cache_server_flags import REAP_FLAG
+from qwen_cached_serve.inpod.facts import CACHE_SERVER_ARGV_FILE, dumps
 from qwen_cached_serve.inpod.flags import engine_argv
 from tests.engine.engine_pod import BROKEN_SECONDS, EnginePod, free_ports, prompt, write_copy
 from tests.unit.inpod.pod_folder import members, wait_for
@@ -126,6 +127,9 @@ def neighbour(chain: EnginePod, tmp_path: Path) -> Iterator[EnginePod]:
     report = chain.layout.report()
     (pod.layout.state / "report.json").write_text(dumps(report))
     (pod.layout.state / "engine.argv.json").write_text(json.dumps(engine_argv(settings, report)))
+    # The chain's engine lives on, so its registration stays: with the reap flag each start would wait for it in vain.
+    server = [word for word in chain.layout.cache_server_argv() if word != REAP_FLAG]
+    (pod.layout.state / CACHE_SERVER_ARGV_FILE).write_text(json.dumps(server))
     try:
         yield pod
     finally:

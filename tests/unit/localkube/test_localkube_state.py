@@ -1,4 +1,5 @@
 import stat
+import threading
 
 import pytest
 
@@ -24,7 +25,8 @@ def test_differences_name_the_options():
     assert found == ["version ('1.36', not '1.34')", "simulated_nodes (2, not 0)"]
 
 
-def test_one_command_at_a_time(tmp_path):
+def test_one_command_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "_ENDING_SECONDS", 0.1)
     folder = tmp_path / "c"
     with state.exclusive(folder):
         with (
@@ -35,6 +37,26 @@ def test_one_command_at_a_time(tmp_path):
         folder.rmdir()
     with state.exclusive(folder):
         assert folder.is_dir()
+
+
+def test_a_command_waits_for_the_rest_of_a_killed_one(tmp_path):
+    """A killed command's child holds its lock between fork and exec: seen in CI as a refused `down`."""
+    held, order = threading.Event(), []
+
+    def rest() -> None:
+        with state.exclusive(tmp_path / "c"):
+            held.set()
+            order.append("rest")
+            threading.Event().wait(0.3)
+            order.append("ended")
+
+    thread = threading.Thread(target=rest)
+    thread.start()
+    assert held.wait(10)
+    with state.exclusive(tmp_path / "c"):
+        order.append("down")
+    thread.join()
+    assert order == ["rest", "ended", "down"]
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a_b", "a" * 31, "../x", "a.b"])
