@@ -144,6 +144,45 @@ async def test_one_gpu_is_enough_for_every_roll(cluster, api, namespace, operato
     await shows(api, namespace, capacity("True", "Placed"))
 
 
+@pytest.mark.case("B30")
+@pytest.mark.parametrize(
+    ("edit", "left"), [({"replicas": 1}, 1), ({"replicas": 0}, 0), ({"lifecycle": "Stopped"}, 0)], ids=str
+)
+async def test_a_roll_that_waits_for_a_gpu_ends_when_it_is_scaled(
+    cluster, api, namespace, operator, add_node, node, edit, left
+):
+    """Two pods of the new revision would need two GPUs and there is one: the roll waits. Scaled to one, the serving pod
+    makes room for the new one; scaled to none or stopped, all end. With the strategy of a single pod set at once, the
+    Deployment's controller would do nothing more.
+    """
+    add_node(1)
+    cluster.apply(on_own_nodes(namespace))
+    [first] = await eventually(node.placed)
+    node.serves(first)
+    await eventually(lambda: serving(api, namespace))
+    cluster.kubectl("scale", "-n", namespace, "qcs/q", "--replicas=2")
+    await shows(api, namespace, capacity("False", "WaitingForGPU"))
+    cluster.patch(namespace, "qcs", "q", OTHER_IMAGE)
+    await shows(api, namespace, waits_for("WaitingForGPU", updated=1, total=2))
+    assert first["metadata"]["uid"] in uids(node.pods())
+    cluster.patch(namespace, "qcs", "q", {"spec": edit})
+    if left:
+        [second] = await eventually(
+            lambda: node.placed() if first["metadata"]["uid"] not in uids(node.pods()) else None
+        )
+        node.serves(second)
+        resource, _ = await eventually(lambda: serving(api, namespace))
+        assert resource["status"]["revision"]["current"] == resource["status"]["revision"]["updated"]
+    else:
+        await eventually(lambda: not node.pods())
+
+    async def recreates():
+        deployment = await api.get(DEPLOYMENTS, namespace, "q")
+        return deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+    await eventually(recreates)
+
+
 @pytest.mark.case("B37")
 @pytest.mark.parametrize(("replicas", "rollout", "lost"), [(3, {}, 1), (4, {"maxUnavailable": "50%"}, 2)])
 async def test_a_broken_revision_stops_after_the_first_pods(

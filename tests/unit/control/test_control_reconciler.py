@@ -351,6 +351,31 @@ async def test_the_status_speaks_of_the_deployment_of_the_right_name():
     assert bench.status() == before
 
 
+async def test_a_roll_begun_pod_by_pod_ends_so():
+    """Two ReplicaSets in use: the Deployment's controller could do nothing with Recreate (test_operator_rolls)."""
+    bench = Bench()
+    await bench.look()
+    recreate, one_by_one = (
+        {"type": "Recreate"},
+        {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+    )
+    assert bench.api.of(DEPLOYMENTS)["q"]["spec"]["strategy"] == recreate
+    sets = [replica_set(bench.api.of(DEPLOYMENTS)["q"], name) for name in ("q-1", "q-2")]
+    for one in sets:
+        one["spec"]["replicas"] = 1
+        bench.api.store(one)
+    outcome = await bench.look()
+    assert bench.api.of(DEPLOYMENTS)["q"]["spec"]["strategy"] == one_by_one
+    assert [entry.partition(" ")[0] for entry in outcome.summary["applied"]] == ["Deployment/q"]
+    bench.api.requests.clear()
+    await bench.look()
+    assert bench.api.requests == []
+    sets[0]["spec"]["replicas"] = 0
+    bench.api.store(sets[0])
+    await bench.look()
+    assert bench.api.of(DEPLOYMENTS)["q"]["spec"]["strategy"] == recreate
+
+
 async def test_nothing_is_removed_before_all_pods_are_known():
     bench = Bench()
     await bench.look()

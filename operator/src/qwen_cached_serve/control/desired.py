@@ -67,6 +67,10 @@ class Desired:
         unpacked: list[Manifest] = json.loads(self.text)
         return unpacked
 
+    def with_manifests(self, manifests: Iterable[Manifest]) -> Desired:
+        """Return it with other manifests, made from what `manifests` returned."""
+        return dataclasses.replace(self, text=_text(manifests))
+
 
 class Designer:
     """Makes `Desired`s and remembers the last one of every resource."""
@@ -189,7 +193,11 @@ def _parse(serve: Manifest) -> QwenCachedServe:
 def packed(manifests: Iterable[Manifest]) -> bytes:
     """Return manifests as they are remembered: JSON, ConfigMaps condensed."""
     condensed = [drift.condensed(one) if one["kind"] == CONFIG_MAPS.kind else one for one in manifests]
-    return json.dumps(condensed, separators=(",", ":")).encode()
+    return _text(condensed)
+
+
+def _text(manifests: Iterable[Manifest]) -> bytes:
+    return json.dumps(list(manifests), separators=(",", ":")).encode()
 
 
 def content_of(spec: Mapping[str, Any], whole: Iterable[Manifest], tuning: Tuning = ()) -> Content:

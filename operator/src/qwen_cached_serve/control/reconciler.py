@@ -23,6 +23,7 @@ from qwen_cached_serve.control.beside import Problem, by_use, optional_kinds
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
 from qwen_cached_serve.control.composition import foreign_fields
 from qwen_cached_serve.control.desired import Designer, Desired, SpecRefused
+from qwen_cached_serve.control.ending_rolls import with_strategy_now
 from qwen_cached_serve.control.evictor import Evictor
 from qwen_cached_serve.control.reporter import Reported, Reporter
 from qwen_cached_serve.control.revisions import Choice, Revisions
@@ -104,6 +105,7 @@ class Reconciler:
         desired, problems = self._design(snapshot.serve)
         choice = await self._revisions.choose(snapshot, desired) if desired else None
         if choice:
+            choice = with_strategy_now(choice, snapshot)
             self._wants(key, optional_kinds(choice.desired.manifests()))
         report = await self._children(snapshot, choice)
         if report.changed:

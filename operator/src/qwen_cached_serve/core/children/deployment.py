@@ -14,6 +14,7 @@ from typing import Any
 
 from qwen_cached_serve.core import names
 from qwen_cached_serve.core.children.meta import Meta, meta_of
+from qwen_cached_serve.core.children.strategy import strategy
 from qwen_cached_serve.core.environment import EnvEntry, cache_server_environment, engine_environment
 from qwen_cached_serve.core.resolve import Resolved
 from qwen_cached_serve.core.volumes import Mount, VolumeEntry, pod_mounts, pod_volumes
@@ -103,7 +104,7 @@ def deployment(resolved: Resolved, account: str, code: VolumeEntry) -> Deploymen
     return DeploymentChild(
         meta=meta_of(resolved),
         replicas=resolved.wanted_replicas,
-        strategy=_strategy(resolved),
+        strategy=strategy(resolved),
         progress_deadline=(
             resolved.timing.probe
             + resolved.timing.startup
@@ -149,14 +150,6 @@ def deployment(resolved: Resolved, account: str, code: VolumeEntry) -> Deploymen
         volumes=(code, *pod_volumes(resolved)),
         placement=_placement(resolved),
     )
-
-
-def _strategy(resolved: Resolved) -> dict[str, Any]:
-    surge, unavailable = resolved.max_surge, resolved.max_unavailable
-    if resolved.replicas <= 1 and surge in (0, "0%"):
-        # One GPU, one pod: the new one can only be scheduled when the old one is gone (B30).
-        return {"type": "Recreate"}
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
 
 
 def _server_start_seconds(resolved: Resolved) -> int:
