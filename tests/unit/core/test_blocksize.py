@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen_cached_serve.core import backends
 from qwen_cached_serve.core.accelerators import UnknownGpuError, capability_of
-from qwen_cached_serve.core.backends import KernelBlocks
+from qwen_cached_serve.core.backends import BackendContext, KernelBlocks
 from qwen_cached_serve.core.blocksize import EngineShape, PredictionError, predict
 from qwen_cached_serve.core.blocksize_words import explain
 from qwen_cached_serve.core.catalogue import lookup
-from qwen_cached_serve.core.geometry import GeometryError, geometry_from_config
+from qwen_cached_serve.core.geometry import DTYPE_BYTES, GeometryError, geometry_from_config
 from qwen_cached_serve.core.kv_groups import kv_groups
 from qwen_cached_serve.inpod.profiles import load_profiles
 
@@ -213,6 +214,7 @@ SOURCES = [
     ("FLASHINFER asked for on Hopper", {"attention_backend": "FLASHINFER"}, 784, 16),
     ("0.33.1 is 0.33", {"vllm_version": "0.33.1"}, 832, 832),
     ("0.33.0rc1 is 0.33", {"vllm_version": "0.33.0rc1"}, 832, 832),
+    ("auto is what the checkpoint says", {"mamba_cache_dtype": "auto", "mamba_ssm_cache_dtype": "auto"}, 784, 784),
     ("a float32 model", {"model_dtype": "float32"}, 400, 400),
     ("CPU of 0.28", {"accelerator": "CPU", "vllm_version": "0.28.0", "block_size": 16}, 784, 784),
     ("CPU of 0.29", {"accelerator": "CPU", "vllm_version": "0.29.0", "block_size": 32}, 800, 800),
@@ -223,6 +225,44 @@ SOURCES = [
 def test_rules_read_in_the_sources(shape, n, kernel):
     result = predicted("27B", **shape)
     assert (result.block_size, result.kernel_block_size) == (n, kernel)
+
+
+def context(gpu, **parts):
+    defaults = {"head_dim": 256, "kv_dtype": "fp8_e4m3", "float32_state": True, "queries_per_kv": 6, "cuda_major": 13}
+    profile = load_profiles().for_vllm(parts.pop("vllm", "0.32.0"))
+    return BackendContext(profile, "GPU", capability_of(gpu), **(defaults | parts))
+
+
+def test_block_sizes_that_flashinfer_takes():
+    """`get_supported_kernel_block_sizes` of v1/attention/backends/flashinfer.py, 0.32.0."""
+    assert backends.kernel_blocks("FLASHINFER", context("B200")) == KernelBlocks(16, (16, 32, 64, 128, 256, 512, 1024))
+    assert backends.kernel_blocks("FLASHINFER", context("H100")) == KernelBlocks(16, (16, 32, 64))
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpu", "parts", "takes"),
+    [
+        ("TRITON_ATTN", "A100", {}, False),
+        ("TRITON_ATTN", "L40S", {}, True),
+        ("TRITON_ATTN", "H100", {}, True),
+        ("TRITON_ATTN", "A100", {"kv_dtype": "fp8_e5m2"}, True),
+        ("TRITON_ATTN", "A100", {"kv_dtype": "bfloat16"}, True),
+        ("FLEX_ATTENTION", "H100", {}, False),
+        ("FLEX_ATTENTION", "H100", {"kv_dtype": "bfloat16"}, True),
+        ("FLASH_ATTN", "H100", {}, True),
+        ("FLASH_ATTN", "H100", {"kv_dtype": "fp8_e5m2"}, False),
+        ("FLASH_ATTN", "A100", {"head_dim": 128}, False),
+        ("FLASH_ATTN", "L40S", {}, False),
+        ("FLASH_ATTN", "B200", {}, False),
+        ("FLASH_ATTN", "B200", {"head_dim": 128}, True),
+        ("FLASH_ATTN", "B200", {"vllm": "0.28.0"}, True),
+        ("FLASH_ATTN", "RTX 5090", {"head_dim": 128}, False),
+        ("FLASHINFER", "A100", {}, True),
+    ],
+)
+def test_who_reads_quantised_kv(backend, gpu, parts, takes):
+    """fa_utils.flash_attn_supports_kv_cache_dtype; the rest as docs/gpu-matrix.md found it."""
+    assert backends.takes_kv_dtype(backend, context(gpu, **parts)) is takes
 
 
 def test_one_query_head_per_kv_head_has_no_large_blocks():
@@ -426,6 +466,14 @@ def test_weights_alone_do_not_change_the_kv_dtype(quantization):
         ({"tensor_parallel_size": 3}, "tensorParallelSize: 3 does not divide the model's 16 linear key heads"),
         ({"mamba_cache_dtype": "fp8"}, "--mamba-cache-dtype: 'fp8' is not one of"),
         ({"model_dtype": "int8"}, "--dtype: 'int8' is not one of"),
+        (
+            {"kv_cache_dtype": "fp8", "attention_backend": "TRITON_ATTN", "gpu": "A100"},
+            "^engine.vllm.attentionBackend: TRITON_ATTN does not read fp8 KV on this GPU; leave it unset$",
+        ),
+        (
+            {"mamba_cache_dtype": "int8"},
+            f"'int8' is not one of {', '.join(sorted(DTYPE_BYTES))}$",
+        ),
         ({"attention_backend": "NOVEL_ATTN"}, "attentionBackend: the block sizes of NOVEL_ATTN are not known"),
         ({"mamba_ssm_cache_dtype": "int4"}, "mambaSsmCacheDtype: 'int4' is not one of"),
         ({"vllm_version": "nightly"}, "vLLM version: 'nightly' is not a release"),
@@ -533,6 +581,11 @@ def test_profiles_that_are_given_count():
     )
     result = predict(geometry("27B"), EngineShape(capability=(9, 0)), other)
     assert (result.vllm_version, result.granularity, result.block_size) == ("0.31.0", 48, 816)
+    two = replace(other, vllm=tuple(replace(row, gdn_checkpoint_tokens=2) for row in profiles.vllm))
+    result = predict(geometry("27B"), EngineShape(capability=(12, 0)), two)
+    assert (result.granularity, result.block_size) == (16, 784)
+    assert "and 2, where FlashInfer's" in result.granularity_reason
+    assert "CUDA 13 assumed; an older runtime changes N on this GPU" in result.assumptions
 
 
 DIMENSIONS = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qwen_cached_serve.inpod import flags
-from qwen_cached_serve.inpod.facts import CacheSettings, Gpu, Ports, ProbeReport, ServeSettings, TokensPerStep
+from qwen_cached_serve.inpod.facts import CacheSettings, Gpu, L2Tier, Ports, ProbeReport, ServeSettings, TokensPerStep
 from qwen_cached_serve.inpod.profiles import load_profiles
 from qwen_cached_serve.inpod.refusal import Refusal
 
@@ -66,6 +66,27 @@ def cases(settings: ServeSettings, report: ProbeReport) -> dict[str, tuple[Serve
             ),
             report,
         ),
+        "fewer sequences after a start with too few state blocks": (
+            replace(settings, engine=replace(engine, tuned_max_num_seqs=96)),
+            report,
+        ),
+        "and without the cache": (
+            replace(settings, engine=replace(engine, tuned_max_num_seqs=96), cache=CacheSettings(False)),
+            report,
+        ),
+        "entries on a volume and on a server": (
+            replace(
+                settings,
+                cache=replace(
+                    settings.cache,
+                    l2=(
+                        L2Tier("disk", "Filesystem", path="/mnt/kv", capacity_bytes=1 << 40),
+                        L2Tier("valkey", "Valkey", endpoint="valkey.kv:6379", username="qcs"),
+                    ),
+                ),
+            ),
+            replace(report, identity="q36-5c4f0a"),
+        ),
     }  # fmt: skip
 
 
@@ -78,6 +99,7 @@ def test_every_flag_with_its_reason(settings: ServeSettings, report: ProbeReport
             ("lmcache server", flags.cache_server_flags(given, found)),
         ):
             lines.append(program)
+            assert all(isinstance(flag.name, str) for flag in table)
             lines += [f"  {' '.join(flag.argv())}\n      {flag.reason} [{flag.source}]" for flag in table]
         lines.append("")
     text = "\n".join(lines)
@@ -122,6 +144,22 @@ def test_the_engines_own_number_of_sequences(
     # 2N-1 is odd and the default even: the largest step below it, the smallest above.
     assert sequences(throughput * default - 1) == str(throughput * default - 1)
     assert sequences(throughput * default + 1) is None
+
+
+def names_of(settings: ServeSettings, report: ProbeReport) -> dict[str, str | None]:
+    return {flag.name: flag.value for flag in flags.engine_flags(settings, report)}
+
+
+def test_a_number_of_sequences_is_given_only_where_it_is_needed(settings: ServeSettings, report: ProbeReport) -> None:
+    one_block = replace(settings, engine=replace(settings.engine, tokens_per_step=TokensPerStep("OneBlock")))
+    assert "--max-num-seqs" not in names_of(one_block, replace(report, block_size=1024))  # its default is 1024 as well
+    assert names_of(one_block, replace(report, block_size=1008))["--max-num-seqs"] == "1008"
+    seeded = replace(settings, engine=replace(settings.engine, extra_args=("--seed", "1")))
+    assert "--max-num-seqs" not in names_of(seeded, replace(report, block_size=528))  # 1055; only throughput doubles it
+    for tuned, expected in ((96, "96"), (1566, "1566"), (5000, "1567")):
+        given = replace(settings, engine=replace(settings.engine, tuned_max_num_seqs=tuned))
+        assert names_of(given, report)["--max-num-seqs"] == expected
+    assert "--revision" not in names_of(replace(settings, revision=""), replace(report, model_revision=""))
 
 
 def test_ranks_of_a_cpu_add_up(cpu_settings: ServeSettings, report: ProbeReport) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from qwen_cached_serve.core.accelerators import Capability
 from qwen_cached_serve.inpod.profiles import VllmProfile
 
+NO_GPU: Capability = (0, 0)
 HOPPER: Capability = (9, 0)
 """Taken when the GPU is not named: what most of these models are served on."""
 _HOPPER, _BLACKWELL_DATACENTER = 9, 10
@@ -131,8 +132,6 @@ def gdn_prefill_backend(requested: str | None, context: BackendContext, linear_k
     A kernel that the GPU does not have is silently replaced by Triton's, as in vLLM (qwen_gdn_linear_attn.py).
     """
     generation = context.capability[0]
-    if context.accelerator == "CPU":
-        return "triton"
     blackwell_ready = linear_key_head_dim == 128 and context.cuda_major >= 13
     flashinfer = generation in context.profile.gdn_flashinfer_generations
     if flashinfer and (generation == _HOPPER or blackwell_ready) and requested in (None, "auto", "flashinfer"):

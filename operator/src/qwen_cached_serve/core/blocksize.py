@@ -152,7 +152,8 @@ def predict(geometry: Geometry, shape: EngineShape, profiles: Profiles | None = 
     granularity, why = _granularity(shape, kernel, context, gdn)
     block_size = _round_up(-(-(conv_bytes + ssm_bytes) // token_bytes), granularity)
     kernel_block = kernel.kernel_block_for(block_size)
-    assert kernel_block is not None, "a kernel takes every multiple of its smallest block"  # noqa: S101
+    # A kernel takes every multiple of its smallest block, and N is one.
+    assert kernel_block is not None  # noqa: S101
     attention_layers = geometry.attention_layers + _draft_layers(geometry, shape, assumptions)
     layers = geometry.linear_layers + attention_layers
     return PredictedBlockSize(
@@ -187,7 +188,7 @@ def _profile(shape: EngineShape, profiles: Profiles, assumptions: list[str]) -> 
 
 def _capability(shape: EngineShape, assumptions: list[str]) -> Capability:
     if shape.accelerator != "GPU":
-        return 0, 0
+        return backends.NO_GPU
     if shape.capability is None:
         assumptions.append("GPU not named: Hopper (compute capability 9.0) assumed")
         return backends.HOPPER

@@ -79,5 +79,4 @@ def _gib(size: int) -> str:
     """Bytes as GiB in the shortest decimal form that gives the same bytes back: `int(float(text) * 2**30) == size`."""
     if size <= 0:
         raise Refusal("SettingsInvalid", f"cache.l1.size is {size} bytes", "Set spec.cache.l1.size to a positive size.")
-    text = format(size / _GIB, ".17g") if size % _GIB else str(size // _GIB)
-    return repr(float(text)) if "." in text else text
+    return repr(size / _GIB).removesuffix(".0")
