@@ -15,7 +15,7 @@ demo-clean: venv ## Take down what the demo started
 	@$(PY) -m demo --cluster $(CLUSTER) --clean
 
 .PHONY: test test-unit test-cluster test-chart test-node test-engine test-versions test-endurance
-test: venv ## Everything CI runs: lint, types and the five tiers; builds run beside the first ones
+test: venv ## Everything CI runs: lint, types and the six tiers; builds run beside the first ones
 	@$(PY) -m tools.tiers all
 test-unit: venv ## Rules: unit, property and golden tests (Python only)
 	@$(PY) -m tools.tiers unit

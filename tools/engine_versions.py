@@ -14,8 +14,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools import engine_env, environments, tiers
+from tools import engine_env, environments
 from tools.engine_env import IMAGE_PINS, ROOT, Pins
+from tools.pytests import pytest
 
 _PINS = ROOT / "tests" / "versions" / "pins"
 
@@ -37,9 +38,14 @@ def is_made(version: str) -> bool:
     return environments.is_made(engine_env.home(RELEASES[version]))
 
 
-def test(versions: Sequence[str]) -> int:
+def ensure(version: str) -> Path:
+    """Make a release's environment unless it is there; returns its Python."""
+    return engine_env.ensure(RELEASES[version])
+
+
+def test(versions: Sequence[str], *options: str) -> int:
     """Run the versions tier for these releases; pytest's exit status."""
-    return tiers.pytest("versions", "-v", env={"QCS_ENGINE_VERSIONS": " ".join(versions)})
+    return pytest("versions", "-v", *options, env={"QCS_ENGINE_VERSIONS": " ".join(versions)})
 
 
 def main() -> int:
@@ -52,7 +58,7 @@ def main() -> int:
     for version in versions:
         if version not in RELEASES:
             parser.error(f"no pins for vLLM {version}; there are {', '.join(RELEASES)}")
-        print(version, engine_env.ensure(RELEASES[version]), flush=True)
+        print(version, ensure(version), flush=True)
     return test(versions) if arguments.test else 0
 
 

@@ -1,5 +1,5 @@
 """
-The test tiers of DESIGN §9: `python -m tools.tiers all|lint|unit|cluster|chart|node|engine|endurance` (Makefile, CI).
+The test tiers of DESIGN §9: `python -m tools.tiers all|TIER …` (Makefile, CI).
 
 `all` starts the long builds (Kubernetes binaries, images) first, runs what needs only Python beside them, then the
 cluster tier beside the tiers of the real node (`tools.lanes`).
@@ -10,32 +10,29 @@ Reports: build/reports/*.xml (JUnit), logs: build/logs/.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools import engine_env, lanes, strays
+from tools import engine_env, engine_versions, lanes
 from tools.background import BackgroundBuild
 from tools.lanes import Outcome
+from tools.pytests import BUILD, ROOT, pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
 PYTHON = sys.executable
 NODE_CLUSTER = "tests"
-INTERRUPTED_SECONDS = 90.0
-"""For pytest to end after an interrupt: less than the lane that it belongs to is given (tools.lanes)."""
 CI_NODE_TIERS = ("node", "engine")
 NODE_TIERS = (*CI_NODE_TIERS, "endurance")
 """The last takes half an hour of kills and rolls and is run by hand."""
-TIERS = frozenset({"lint", "unit", "cluster", "chart", *CI_NODE_TIERS})
+CI_RELEASES = ("0.29.0", "0.32.0")
+"""Of vLLM, for the versions tier in CI; `make test-versions` has the oldest supported line, too."""
+TIERS = frozenset({"lint", "unit", "cluster", "chart", "versions", *CI_NODE_TIERS})
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """For tests of the node: a kubelet's waits and an engine's start use one core, each of its two processes imports vLLM
 after the other. Files stay whole, since their tests share a cluster or a pod, and come in their folder's order.
@@ -134,33 +131,16 @@ def lint() -> int:
     return max(subprocess.run(command, cwd=ROOT, check=False).returncode for command in commands)
 
 
-def pytest(tier: str, *options: str, env: dict[str, str] | None = None) -> int:
-    """One tier's tests with a JUnit report."""
-    report = BUILD / "reports" / f"{tier}.xml"
-    report.parent.mkdir(parents=True, exist_ok=True)
-    command = [PYTHON, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}", "--durations=5", *options]
-    mark = uuid.uuid4().hex
-    # In a session of its own: a terminal's Ctrl-C would reach it beside ours, and a second one ends its fixtures early.
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **(env or {}), strays.MARK: mark}, start_new_session=True
-    )
-    try:
-        return process.wait()
-    except BaseException:
-        # Interrupted: its fixtures may take down what they have started, then the rest goes.
-        process.send_signal(signal.SIGINT)
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(INTERRUPTED_SECONDS)
-        finally:
-            strays.end(mark)
-        process.wait()
-        raise
-
-
 def unit() -> int:
     """Rules only: no cluster, no engine."""
     return pytest("unit", "-n", "2", "-q")
+
+
+def versions() -> int:
+    """N on two real vLLM releases; what starts engine after engine is run by hand (`make test-versions`)."""
+    for release in CI_RELEASES:
+        engine_versions.ensure(release)
+    return engine_versions.test(CI_RELEASES, "-m", "not slow")
 
 
 def localkube(*args: str) -> str:
@@ -210,6 +190,8 @@ def run_here(run: Run, wanted: set[str], *, built: bool) -> None:
             run.stage("cluster", lambda: pytest("cluster", "-v"))
         if "chart" in wanted:  # its tests build helm and promtool, or say what is missing
             run.stage("chart", lambda: pytest("chart", "-q"))
+        if "versions" in wanted:
+            run.stage("versions", versions)
         if node_gap:
             for tier in node_tiers:
                 run.skip(tier, node_gap)
@@ -235,10 +217,10 @@ def run_all(run: Run) -> None:
         run.outcomes += lanes.finish(running)
         running.clear()
         if missing_for_cluster() or run.built("build-cluster", lambda: builds[0].wait(0)):
-            start("cluster", "chart")
+            start("cluster", "chart", "versions")
         else:
             run.not_run("cluster")
-            start("chart")
+            start("chart", "versions")
         if missing_for_node() or run.built("build-node", lambda: wait_for_node(builds)):
             start(*CI_NODE_TIERS)
         else:

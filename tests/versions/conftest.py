@@ -27,7 +27,9 @@ from tools.engine_versions import RELEASES, is_made, python_of
 VERSIONS = os.environ.get("QCS_ENGINE_VERSIONS", " ".join(RELEASES)).split()
 BROKEN_SECONDS = 1800
 """Limit of every wait: a slow, busy machine is no fault, a program that hangs is."""
-_ENVIRON = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+# The environments' torch has no headers to compile with (images/engine-cpu/slim.py). Eager engines need no compiler,
+# but vLLM 0.25 uses it all the same.
+ENVIRON = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
 
 JUDGE = Path(__file__).with_name("judge.py")
 
@@ -99,7 +101,7 @@ def judged(release: Release, models: dict[str, Path], tmp_path_factory: pytest.T
     questions.write_text(json.dumps({name: dump(settings) for name, settings in asked.items()}), encoding="utf-8")
     done = subprocess.run(
         [release.python, str(JUDGE), str(pod.layout.code), str(questions)],
-        env=pod.environ(_ENVIRON),
+        env=pod.environ(ENVIRON),
         capture_output=True,
         text=True,
         timeout=BROKEN_SECONDS,
@@ -122,7 +124,7 @@ class VersionPod(PodFolder):
         """Environment of a probe on this host: its temporary folder is its own, /dev/shm is not."""
         # As short as a pod's: vLLM makes sockets there, whose names may have 107 characters.
         self.temporary = Path(tempfile.mkdtemp(prefix="qcs-", dir="/tmp"))
-        return {**_ENVIRON, "TMPDIR": str(self.temporary)}
+        return {**ENVIRON, "TMPDIR": str(self.temporary)}
 
     def temporary_files(self) -> list[Path]:
         """What is left in the temporary folder, which goes with this look at it."""
