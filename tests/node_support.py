@@ -75,13 +75,13 @@ class Node:
     def wait(self, what, look, seconds=STARTUP_SECONDS, remark=lambda: ""):
         return self.shell.wait(what, lambda: look() or None, timeout_seconds=seconds, remark=remark)
 
-    def wait_ready(self, namespace, name):
+    def wait_ready(self, namespace, name, seconds=STARTUP_SECONDS):
         def ready():
             condition = self.conditions(namespace, name).get("Ready")
             return condition if condition and condition["status"] == "True" else None
 
         begun = time.monotonic()
-        self.wait(f"{name} is Ready", ready, remark=lambda: str(self.conditions(namespace, name).get("Ready")))
+        self.wait(f"{name} is Ready", ready, seconds, remark=lambda: str(self.conditions(namespace, name).get("Ready")))
         return time.monotonic() - begun
 
     def signal(self, namespace, pod, container, number, word):

@@ -7,111 +7,36 @@ import contextlib
 import json
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
-from demo.shell import DemoError, counter, http
-from tests.node_support import ROOT
+from demo.shell import DemoError, http
+from tests.endurance.support import (
+    FEW,
+    TWO_PODS_SECONDS,
+    N,
+    external_hits,
+    kill_engine,
+    note,
+    ready,
+    served,
+    shared_memory,
+    statuses,
+    traffic,
+)
 
 pytestmark = pytest.mark.timeout(3600)
 
-MODELS = {"tiny-chain-352": 352, "tiny-chain": 2144}
+MODELS = {"tiny-chain-352": N, "tiny-chain": 2144}
 """Block size of each geometry of the model image."""
-N, LARGER_N = MODELS.values()
-LONG = [10 + (7 * index + index // 190) % 190 for index in range(4 * N + 92)]
+LARGER_N = MODELS["tiny-chain"]
 KILLS = 3
-CLIENT = Path(__file__).with_name("client.py").read_text(encoding="utf-8")
-STOP = "/tmp/stop"
-
-
-def note(name, figures):
-    print(json.dumps(figures))
-    (ROOT / "build" / "reports" / f"endurance-{name}.json").write_text(json.dumps(figures, indent=1))
-
-
-def served(node, namespace):
-    """Pods of the resource; the client's is not one of them."""
-    return [pod for pod in node.pods(namespace) if "qwencache.dev/name" in pod["metadata"].get("annotations", {})]
-
-
-def statuses(pod):
-    found = pod["status"].get("containerStatuses", []) + pod["status"].get("initContainerStatuses", [])
-    return {status["name"]: status for status in found}
-
-
-def ready(pod):
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
-
-
-def kill_engine(node, namespace, pod):
-    """End the engine as the kernel does, and wait for its next life; one start has to do."""
-    before = statuses(served(node, namespace)[0])["engine"]["restartCount"]
-    node.signal(namespace, pod, "engine", signal.SIGKILL, "vllm")
-
-    def back():
-        (now,) = served(node, namespace)
-        count = statuses(now)["engine"]["restartCount"]
-        if count > before + 1:
-            log = node.shell.kubectl("logs", "-n", namespace, pod, "-c", "engine", "--previous", check=False)
-            pytest.fail(f"a life of the engine ended by itself: {log[-4000:]}")
-        return count == before + 1 and ready(now)
-
-    node.wait("the engine's next life", back)
-
-
-def shared_memory(node, namespace, pod):
-    """Files in the engine's /dev/shm."""
-    listed = node.shell.kubectl("exec", "-n", namespace, pod, "-c", "engine", "--", "ls", "/dev/shm")
-    return sorted(listed.split())
-
-
-def external_hits(node, namespace, pod):
-    """Send the long prompt; returns the tokens that this life of the engine took from LMCache for it."""
-    with node.shell.forward(f"pod/{pod}", namespace, 8000) as base:
-        before = counter(http(f"{base}/metrics"), "vllm:external_prefix_cache_hits_total")
-        http(f"{base}/v1/completions", {"model": "tiny", "prompt": LONG, "max_tokens": 2, "temperature": 0})
-        return counter(http(f"{base}/metrics"), "vllm:external_prefix_cache_hits_total") - before
-
-
-@contextlib.contextmanager
-def traffic(node, namespace, name, found):
-    """Requests to the Service from a pod of their own; what it saw is in `found` afterwards."""
-    (service,) = [one for one in node.shell.list("services", namespace) if one["spec"].get("clusterIP")]
-    address = service["spec"]["clusterIP"]  # this cluster has no DNS
-    node.shell.kubectl(
-        "apply", "-n", namespace, "-f", "-",
-        stdin=json.dumps({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "client",
-                    "image": node.place.images.engine_cpu,
-                    "command": ["python3", "-c", CLIENT, f"http://{address}/v1", "tiny", STOP],
-                }],
-            },
-        }),
-    )  # fmt: skip
-
-    def phase():
-        return (node.shell.get("pod", name, namespace) or {}).get("status", {}).get("phase")
-
-    node.wait("the client runs", lambda: phase() == "Running", seconds=120)
-    yield
-    node.shell.kubectl("exec", "-n", namespace, name, "--", "touch", STOP)
-    node.wait("the client has ended", lambda: phase() == "Succeeded", seconds=300)
-    found.update(json.loads(node.shell.kubectl("logs", "-n", namespace, name).splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")
 def tiny(node, module_namespace):
     """The namespace with a Ready resource `tiny` that has the long prompt in its cache."""
-    few = {"resources": {"requests": {"cpu": "250m"}}}  # two pods on two cores
-    node.apply(module_namespace, node.tiny("tiny", engine=few, cache=few))
+    node.apply(module_namespace, node.tiny("tiny", engine=FEW, cache=FEW))
     node.wait_ready(module_namespace, "tiny")
     (pod,) = served(node, module_namespace)
     assert external_hits(node, module_namespace, pod["metadata"]["name"]) == 0
@@ -185,14 +110,14 @@ def test_a_roll_of_one_pod_to_another_geometry(node, tiny):
 
 def test_a_roll_of_two_pods_loses_nothing(node, tiny):
     node.patch(tiny, "tiny", {"replicas": 2})
-    node.wait_ready(tiny, "tiny")
+    node.wait_ready(tiny, "tiny", TWO_PODS_SECONDS)
     before = node.resource(tiny, "tiny")["spec"]["model"]["name"]
     (other,) = MODELS.keys() - {before}
     found = {}
     with traffic(node, tiny, "client-rolling", found):
         began = time.monotonic()
         node.patch(tiny, "tiny", {"model": {"name": other}})
-        node.wait_ready(tiny, "tiny")
+        node.wait_ready(tiny, "tiny", TWO_PODS_SECONDS)
         found["seconds"] = round(time.monotonic() - began, 1)
     assert node.resource(tiny, "tiny")["status"]["blockSize"]["verified"] == MODELS[other]
     note("rolling", found)
