@@ -62,6 +62,34 @@ def test_an_engine_killed_three_times_comes_back_with_its_hits(node, tiny):
     assert statuses(served(node, tiny)[0])["cache-server"]["restartCount"] == 0
 
 
+def test_an_engine_killed_before_its_first_heartbeat_finds_room(node, tiny):
+    """LMCache keeps its registration, and with it its memory, for an hour: the cache server is renewed instead."""
+    (pod,) = served(node, tiny)
+    name, found = pod["metadata"]["name"], {}
+    files = shared_memory(node, tiny, name)
+    with node.shell.forward(f"pod/{name}", tiny, 8081) as relay:
+
+        def registered():
+            with contextlib.suppress(DemoError):
+                return {
+                    str(one) for one in json.loads(http(f"{relay}/status", timeout_seconds=5))["registered_gpu_ids"]
+                }
+            return set()
+
+        before = registered()
+        node.signal(tiny, name, "engine", signal.SIGKILL, "vllm")
+        node.wait("the next life is registered", lambda: registered() - before, seconds=600)
+    assert not ready(served(node, tiny)[0])
+    began = time.monotonic()
+    kill_engine(node, tiny, name)
+    found["ready_again_seconds"] = round(time.monotonic() - began, 1)
+    log = node.shell.kubectl("logs", "-n", tiny, name, "-c", "engine")
+    note("killed-early", found)
+    assert "a new cache server was needed" in log
+    assert len(shared_memory(node, tiny, name)) <= len(files)
+    external_hits(node, tiny, name)  # the new server is empty: the next tests find this prompt in it
+
+
 def test_a_hung_cache_server_is_replaced_while_the_engine_answers(node, tiny):
     (pod,) = served(node, tiny)
     name, found = pod["metadata"]["name"], {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +74,43 @@ def test_without_a_former_life_nobody_is_asked() -> None:
 
 def test_a_server_that_does_not_reap_is_not_waited_for() -> None:
     assert not former_life.let_go(1, ["7"], ["lmcache", "server"])
+
+
+def taken(request: Path) -> threading.Thread:
+    """A supervisor that takes the request."""
+
+    def take() -> None:
+        while not request.exists():
+            time.sleep(0.005)
+        request.unlink()
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_server_that_keeps_a_dead_engine_is_renewed(fake_status: ServeIds, tmp_path: Path) -> None:
+    request = tmp_path / "renewal"
+    thread = taken(request)
+    assert former_life.renew(request, fake_status([[]]), ["7"])
+    thread.join(10)
+    assert not request.exists()
+
+
+def test_a_new_server_that_holds_the_same_is_not_believed(fake_status: ServeIds, tmp_path: Path) -> None:
+    taken(tmp_path / "renewal")
+    assert not former_life.renew(tmp_path / "renewal", fake_status([[7]]), ["7"])
+
+
+def test_a_request_that_nobody_takes_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former_life, "TAKEN_SECONDS", 0.1)
+    assert not former_life.renew(tmp_path / "renewal", 1, ["7"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_server_that_never_comes_has_an_end(free_ports: Callable[[int], list[int]], tmp_path: Path) -> None:
+    taken(tmp_path / "renewal")
+    assert not former_life.renew(tmp_path / "renewal", free_ports(1)[0], ["7"], seconds=0.1)
 
 
 def test_a_server_that_is_away_tells_nothing(free_ports: Callable[[int], list[int]]) -> None:

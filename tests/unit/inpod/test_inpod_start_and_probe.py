@@ -267,6 +267,16 @@ def test_the_engine_starts_on_a_clean_shm(probed: PodFolder) -> None:
     assert "removed 1 leftover segments" in said
 
 
+def test_a_server_that_keeps_a_dead_engine_is_asked_to_go(probed: PodFolder) -> None:
+    """This one holds the registration for ever; the request is taken as by the supervisor, in vain."""
+    probed.layout.alive.touch()
+    process = probed.start("engine")
+    wait_for(probed.layout.renewal.exists)
+    probed.layout.renewal.unlink()
+    assert process.wait(timeout=60) == 0
+    assert "the cache server has not let go of a former life's memory" in probed.said("engine")
+
+
 def test_the_engine_outwaits_a_crashed_cache_servers_longest_pause_and_its_start() -> None:
     assert former_life.SERVER_WAIT_SECONDS >= LONGEST_WAIT_SECONDS + STABLE_SECONDS
 

@@ -138,6 +138,21 @@ def test_a_killed_server_comes_back_and_the_relay_stays(quick: PodFolder, http: 
     assert "signal SIGKILL" in quick.said("cache-server")
 
 
+def test_the_engines_start_may_ask_for_another_server(quick: PodFolder, http: Http) -> None:
+    """When the server keeps the memory of a dead engine; a request from before is taken as well."""
+    quick.layout.renewal.touch()
+    container = quick.start("cache-server")
+    wait_for(lambda: answers(quick, http))
+    wait_for(lambda: not quick.layout.renewal.exists())
+    before = len(lives(quick))
+    quick.layout.renewal.touch()
+    wait_for(lambda: len(lives(quick)) == before + 1)
+    assert not quick.layout.renewal.exists()
+    wait_for(lambda: answers(quick, http))
+    assert container.poll() is None
+    assert "asks for a new cache server" in quick.said("cache-server")
+
+
 def test_a_server_that_never_answers_ends_the_container(quick: PodFolder) -> None:
     container = quick.start("cache-server", {"FAKE_MODE": "crash"})
     assert container.wait(timeout=120) == 1

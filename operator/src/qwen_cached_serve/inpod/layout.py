@@ -34,6 +34,8 @@ GATE_FILE = "gate-passed.json"
 """Which life of the engine has passed the start-up gate."""
 ALIVE_FILE = "cache-server-alive"
 """Touched while the cache server answers; its age tells how long the server has been gone."""
+RENEWAL_FILE = "cache-server-renewal"
+"""Made by an engine's start that needs a new cache server, removed by the supervisor that has ended the old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,11 @@ class Layout:
     def alive(self) -> Path:
         """Time stamp of the cache server's last answer."""
         return self.state / ALIVE_FILE
+
+    @property
+    def renewal(self) -> Path:
+        """The request for a new cache server."""
+        return self.state / RENEWAL_FILE
 
     def settings(self) -> ServeSettings:
         """Read `settings.json`.

@@ -11,7 +11,7 @@ import time
 
 from . import credentials, forward
 from .environment import quiet
-from .former_life import let_go, registrations
+from .former_life import let_go, registrations, renew
 from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
 from .life import begin_life, gate_passed
@@ -63,10 +63,13 @@ def _former_life(layout: Layout, port: int) -> tuple[list[str], bool]:
     known = registrations(port)
     began = time.monotonic()
     gone = let_go(port, known, layout.cache_server_argv())
+    what = "the cache server let go"
+    if not gone and layout.alive.exists():  # it has a supervisor
+        gone = renew(layout.renewal, port, known)
+        what = "a new cache server was needed, the old one kept hold" if gone else "the cache server has not let go"
     if known:
-        what = "let go" if gone else "has not let go"
         waited = time.monotonic() - began
-        print(f"qcs engine: the cache server {what} of a former life's memory after {waited:.0f} s", flush=True)
+        print(f"qcs engine: {what} of a former life's memory after {waited:.0f} s", flush=True)
     return known, gone
 
 

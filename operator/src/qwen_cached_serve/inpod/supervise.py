@@ -95,6 +95,7 @@ class Supervisor:
                     return self._give_up(reason)
             elif self._server is not None:
                 self._check_health(self._server)
+            self._renew()
 
     def _spawn(self) -> _Server:
         program = locate(self.command[0])
@@ -159,6 +160,15 @@ class Supervisor:
         elif server.answered_last is not None and now - server.answered_last > _HUNG_SECONDS:
             _say(f"cache server has not answered for {_HUNG_SECONDS:.0f} s: killing it")
             self._kill(signal.SIGKILL)
+
+    def _renew(self) -> None:
+        """End the server when the engine's start asks for another one; the request goes once it is dead."""
+        if not self.layout.renewal.exists():
+            return
+        if self._server is not None:
+            _say("the engine's start asks for a new cache server: this one keeps the memory of a dead engine")
+            self._kill(signal.SIGKILL)
+        self.layout.renewal.unlink(missing_ok=True)
 
     def _stop(self) -> int:
         self._stopping = True
