@@ -31,6 +31,17 @@ def condition(kind, status, values="1x60", name="q"):
     return f"qwen_cached_serve_condition{{{labels}}}", values
 
 
+def stalled(reason, values="1x60"):
+    """What the operator publishes while a person is needed: the condition, and its reason beside it."""
+    labels = f'namespace="llm",name="q",reason="{reason}"'
+    return [condition("Stalled", "True", values), (f"qwen_cached_serve_stalled{{{labels}}}", values)]
+
+
+def refused(kind, reason, values="1x60"):
+    labels = f'namespace="llm",name="q",kind="{kind}",reason="{reason}"'
+    return f"qwen_cached_serve_child_refused{{{labels}}}", values
+
+
 def leader(number, values):
     return [
         (f'qwen_cached_serve_operator_info{{{OPERATOR_PODS.format(number)},version="1"}}', "1x120"),
@@ -135,20 +146,75 @@ SCENARIOS = [
     Scenario(
         "a held roll while the former revision serves",
         "QwenCachedServeRollHeld",
-        [condition("Stalled", "True"), condition("Available", "True"), condition("SpecAccepted", "True")],
+        [*stalled("ImageTooOld"), condition("Available", "True"), condition("SpecAccepted", "True")],
+        {0: None, 2: ONE},
+    ),
+    Scenario("rolled back", "QwenCachedServeRollHeld", stalled("RolledBack"), {2: ONE}),
+    Scenario(
+        "a child that the pods need is refused",
+        "QwenCachedServeRollHeld",
+        [*stalled("NameTaken"), refused("Service", "NameTaken")],
         {2: ONE},
     ),
     Scenario(
         "a refused edit is no held roll",
         "QwenCachedServeRollHeld",
-        [condition("Stalled", "True"), condition("SpecAccepted", "False")],
+        [*stalled("InvalidSpec"), condition("SpecAccepted", "False")],
         {30: None},
+    ),
+    Scenario(
+        "a refused child beside the pods is no held roll",
+        "QwenCachedServeRollHeld",
+        [*stalled("OptionalChildRefused"), refused("PodMonitor", "ApplyRefused")],
+        {30: None},
+    ),
+    Scenario(
+        "a refused child beside a roll that is held",
+        "QwenCachedServeRollHeld",
+        [*stalled("ImageTooOld"), refused("PodMonitor", "ApplyRefused")],
+        {2: ONE},
     ),
     Scenario(
         "a refused edit is a ticket",
         "QwenCachedServeSpecRefused",
-        [condition("Stalled", "True"), condition("SpecAccepted", "False")],
+        [*stalled("InvalidSpec"), condition("SpecAccepted", "False")],
         {14: None, 16: ONE},
+    ),
+    Scenario(
+        "a refused child beside the pods is a ticket",
+        "QwenCachedServeChildRefused",
+        [*stalled("OptionalChildRefused"), refused("PodMonitor", "ApplyRefused")],
+        {14: None, 16: ONE | {"kind": "PodMonitor"}},
+    ),
+    Scenario(
+        "nobody is needed for a permission that is missing, and the ticket comes all the same",
+        "QwenCachedServeChildRefused",
+        [condition("Stalled", "False"), refused("NetworkPolicy", "ApplyForbidden")],
+        {16: ONE | {"kind": "NetworkPolicy"}},
+    ),
+    Scenario(
+        "the reason changes, the child is still not there",
+        "QwenCachedServeChildRefused",
+        [refused("NetworkPolicy", "ApplyForbidden", "1x10"), refused("NetworkPolicy", "ApplyFailed", "_x10 1x50")],
+        {16: ONE | {"kind": "NetworkPolicy"}},
+    ),
+    Scenario(
+        "refused for a while",
+        "QwenCachedServeChildRefused",
+        [refused("NetworkPolicy", "ApplyFailed", "1x10 _x50")],
+        {16: None, 30: None},
+    ),
+    Scenario(
+        "paged already: a child that the pods need",
+        "QwenCachedServeChildRefused",
+        [*stalled("NameTaken"), refused("Service", "NameTaken")],
+        {30: None},
+    ),
+    Scenario(
+        "refused beside a roll that is held for another reason",
+        "QwenCachedServeChildRefused",
+        [*stalled("ImageTooOld"), refused("PodMonitor", "NameTaken")],
+        {16: ONE | {"kind": "PodMonitor"}},
     ),
     Scenario(
         "detached",

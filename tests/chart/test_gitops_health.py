@@ -121,6 +121,11 @@ PHASES = {
         "Degraded",
         "Failed",
     ),
+    "a NetworkPolicy is refused, the pods serve": (
+        lambda: serving(beside_error="NetworkPolicy q36 is taken.", beside_reason="NameTaken"),
+        "Degraded",
+        "Failed",
+    ),
     "waits for a GPU": (
         lambda: waiting("0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
         "Progressing",

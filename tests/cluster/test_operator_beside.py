@@ -163,12 +163,14 @@ async def test_a_foreign_policy_is_left_alone_and_nothing_else_waits(cluster, ap
     async def told():
         current, _ = await complete(api, namespace)
         assert condition(current, "Available")["status"] == "True"
-        for kind, status in (("Ready", "False"), ("Stalled", "True")):
+        for kind, status, reason in (("Ready", "False", "NameTaken"), ("Stalled", "True", "OptionalChildRefused")):
             found = condition(current, kind)
-            assert (found["status"], found["reason"]) == (status, "NameTaken"), found
+            assert (found["status"], found["reason"]) == (status, reason), found
         return condition(current, "Ready")["message"]
 
     assert "NetworkPolicy named q exists already" in await eventually(told)
+    assert operator.metric("qwen_cached_serve_child_refused", namespace=namespace, kind="NetworkPolicy") == 1
+    assert operator.metric("qwen_cached_serve_stalled", namespace=namespace, reason="OptionalChildRefused") == 1
     assert (await api.get(DISRUPTION_BUDGETS, namespace, "q"))["spec"]["maxUnavailable"] == "50%"
     live = await api.get(NETWORK_POLICIES, namespace, "q")
     assert live["spec"]["podSelector"] == {"matchLabels": {"other": "app"}}

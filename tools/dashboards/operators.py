@@ -42,7 +42,7 @@ OPERATORS = Dashboard(
                 Panel(
                     "A person is needed",
                     (Query(f"count({conditions('Stalled', 'True')} == 1) or vector(0)", instant=True),),
-                    "Held rolls, refused specs: nothing more happens by itself.",
+                    "Held rolls, refused specs and children: nothing more happens by itself.",
                     kind="stat",
                     width=4,
                     height=4,

@@ -12,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from qwen_cached_serve.core.conditions import TYPES
+from qwen_cached_serve.core.lifecycle import HOLDS_NO_ROLL
 from qwen_cached_serve.observe.metrics import CONTROLLER, Metrics, QueueMetrics, UnfinishedWork
 from tools import dashboards
 from tools.charts import OPERATOR
@@ -53,6 +54,9 @@ def operators_own():
     for kind in TYPES:
         for status in ("True", "False", "Unknown"):
             metrics.conditions("llm", f"{kind}-{status}", {kind: status})
+    for reason in ("InvalidSpec", "NameTaken"):
+        metrics.stalled("llm", reason, reason)
+    metrics.refused("llm", "q", [("PodMonitor", "NameTaken")])
     queue.added(1)
     queue.started(0, 0.1)
     queue.finished(0.1)
@@ -127,11 +131,18 @@ def test_conditions_that_alerts_name_exist():
     assert any(f'controller="{CONTROLLER}"' in text for text in texts)
 
 
+def test_the_reasons_that_hold_no_roll_are_those_of_the_operator():
+    [rule] = [rule for rule in alert_rules() if rule.get("alert") == "QwenCachedServeRollHeld"]
+    [left_out] = re.findall(r'reason!~"([^"]+)"', rule["expr"])
+    assert set(left_out.split("|")) == HOLDS_NO_ROLL
+
+
 def test_the_check_notices_what_nobody_exports():
     for wrong in (
         "vllm:prefix_cache_hit_total",
         'vllm:prefix_cache_hits_total{resource="x"}',
         'qwen_cached_serve_condition{type="Happy"}',
+        'qwen_cached_serve_condition{reason="InvalidSpec"}',
         "sum by (resource) (vllm:prefix_cache_hits_total)",
     ):
         with pytest.raises(AssertionError):

@@ -138,6 +138,12 @@ async def test_what_the_server_says_of_one_is_told_and_the_pods_roll(error, reas
     assert (ready["status"], ready["reason"]) == ("False", reason)
     assert error.message in ready["message"]
     assert bench.condition("Stalled")["status"] == stalled
+    assert (bench.condition("Stalled")["reason"] == "OptionalChildRefused") == (stalled == "True")
+    told = [line for line in bench.metrics.expose().decode().splitlines() if line.startswith("qwen_cached_serve_")]
+    refused = f'qwen_cached_serve_child_refused{{kind="NetworkPolicy",name="q",namespace="ns",reason="{reason}"}} 1.0'
+    stuck = 'qwen_cached_serve_stalled{name="q",namespace="ns",reason="OptionalChildRefused"} 1.0'
+    assert refused in told
+    assert (stuck in told) == (stalled == "True")
     said = [event["reason"] for event in bench.api.of(EVENTS).values()]
     assert said.count("ChildRefused") == (stalled == "True")
     assert "StartFailed" not in said
@@ -146,6 +152,9 @@ async def test_what_the_server_says_of_one_is_told_and_the_pods_roll(error, reas
     await bench.look()
     assert bench.condition("Ready")["status"] == "True"
     assert bench.condition("Stalled")["status"] == "False"
+    text = bench.metrics.expose().decode()
+    assert "_refused{" not in text
+    assert "_stalled{" not in text
 
 
 @pytest.mark.case("B58")

@@ -482,6 +482,15 @@ def test_nothing_while_something_else_is_in_progress_or_forbidden(resolved, chan
     assert "evictions" not in world.status
 
 
+def test_a_refused_child_beside_the_pods_keeps_none_of_them(resolved):
+    """Stalled is True then, and not about pods."""
+    world = moved_tag(resolved)
+    world.subject = {"beside_error": "PodMonitor q36 is refused.", "beside_reason": "ApplyRefused"}
+    found = world.look()
+    assert short(found, "Stalled") == ("True", "OptionalChildRefused")
+    assert found.evict is not None
+
+
 def test_a_pod_of_another_template_is_a_roll(resolved):
     world = moved_tag(resolved)
     next(iter(world.pods.values()))["metadata"]["labels"]["pod-template-hash"] = "former"

@@ -80,3 +80,32 @@ def test_conditions_are_series_that_go_with_the_resource():
     metrics.forget("ns", "q")
     metrics.forget("ns", "never-seen")
     assert not [k for k in samples(metrics) if ("name", "q") in k]
+
+
+def series(metrics, name):
+    """Labels of a metric's samples, without the resource's."""
+    return {
+        frozenset(dict(key[1:]).items() - {("namespace", "ns"), ("name", "q")})
+        for key in samples(metrics)
+        if key[0] == name
+    }
+
+
+def test_reasons_are_there_while_they_hold():
+    """Bounded: one reason of Stalled, and one series for each child that was refused."""
+    metrics = Metrics()
+    metrics.stalled("ns", "q", "ImageTooOld")
+    metrics.stalled("ns", "q", "RolledBack")
+    assert series(metrics, "qwen_cached_serve_stalled") == {frozenset({("reason", "RolledBack")})}
+    metrics.refused("ns", "q", [("PodMonitor", "NameTaken"), ("PodMonitor", "NameTaken"), ("Service", "ApplyRefused")])
+    assert series(metrics, "qwen_cached_serve_child_refused") == {
+        frozenset({("kind", "PodMonitor"), ("reason", "NameTaken")}),
+        frozenset({("kind", "Service"), ("reason", "ApplyRefused")}),
+    }
+    metrics.stalled("ns", "q", "")
+    metrics.refused("ns", "q", [])
+    assert not series(metrics, "qwen_cached_serve_stalled") | series(metrics, "qwen_cached_serve_child_refused")
+    metrics.stalled("ns", "q", "RolledBack")
+    metrics.refused("ns", "q", [("Service", "NameTaken")])
+    metrics.forget("ns", "q")
+    assert not [key for key in samples(metrics) if ("name", "q") in key]

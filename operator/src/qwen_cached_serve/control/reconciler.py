@@ -108,6 +108,7 @@ class Reconciler:
             choice = with_strategy_now(choice, snapshot)
             self._wants(key, optional_kinds(choice.desired.manifests()))
         report = await self._children(snapshot, choice)
+        self._metrics.refused(*key, ((one.kind, one.code) for one in (*report.refusals, *report.beside)))
         if report.changed:
             snapshot = self._cache.snapshot(key) or snapshot
         judgement = self._judge(snapshot, choice, problems, report)

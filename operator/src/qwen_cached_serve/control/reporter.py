@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import structlog
 
 from qwen_cached_serve.control.cache import Cache, Key
 from qwen_cached_serve.control.pace import Pace
+from qwen_cached_serve.core.conditions import state_of
 from qwen_cached_serve.core.events import Event
 from qwen_cached_serve.core.status import Judgement
 from qwen_cached_serve.kube.lease import micro_time
@@ -60,13 +61,17 @@ class Reporter:
     async def report(self, serve: Manifest, judgement: Judgement) -> Reported:
         """Write status and events as far as they are new, and not too often (`control.pace`)."""
         metadata = serve["metadata"]
-        states = {entry["type"]: entry["status"] for entry in judgement.status.get("conditions") or ()}
-        self._metrics.conditions(metadata["namespace"], metadata["name"], states)
+        self._publish(metadata["namespace"], metadata["name"], judgement.status.get("conditions") or ())
         reported = await self._write(serve, judgement.status)
         if reported.wrote:
             for event in judgement.events:
                 await self.say(serve, event)
         return reported
+
+    def _publish(self, namespace: str, name: str, conditions: Sequence[Mapping[str, Any]]) -> None:
+        self._metrics.conditions(namespace, name, {entry["type"]: entry["status"] for entry in conditions})
+        stuck = state_of(conditions, "Stalled")
+        self._metrics.stalled(namespace, name, stuck["reason"] if stuck.get("status") == "True" else "")
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a resource that is gone."""

@@ -109,7 +109,7 @@ _BLOCKED = ("NewerFormat", "HoldUnknown", "RevisionUnreadable")
 _STALLED_REASONS = {
     "InvalidSpec": "SpecRejected",
     "RolledBack": "RolledBack",
-    **dict.fromkeys(("NameTaken", "ApplyRefused"), "ChildRefused"),
+    **dict.fromkeys(("NameTaken", "ApplyRefused", "OptionalChildRefused"), "ChildRefused"),
     **dict.fromkeys(_BLOCKED, "RollHeld"),
 }
 

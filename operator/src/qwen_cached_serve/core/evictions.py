@@ -76,7 +76,7 @@ class _Cause:
 
 
 def plan(view: View, stalled: bool, now: datetime) -> Plan:
-    """Decide. `stalled`: a person is needed for the resource, so nothing is done by itself."""
+    """Decide. `stalled`: a person is needed for the pods, so nothing is done by itself."""
     memory = tuple(_updated(one, view) for one in remembered(view.subject.previous))
     causes, notes, waits = _causes(view, memory, now)
     if not _free(view, stalled):

@@ -13,6 +13,12 @@ from qwen_cached_serve.core.refusals import shorten
 from qwen_cached_serve.core.room import GATED, NOMINATED
 from qwen_cached_serve.core.view import View
 
+INVALID_SPEC = "InvalidSpec"
+OPTIONAL_CHILD_REFUSED = "OptionalChildRefused"
+HOLDS_NO_ROLL = frozenset({INVALID_SPEC, OPTIONAL_CHILD_REFUSED})
+"""Reasons of Stalled with which the pods go on as they should: nobody is paged for them (charts/…/files/alerts.yaml).
+A spec that is refused changes nothing that runs; a child beside the pods is refused while all of them serve."""
+
 _ON_THE_WAY = {
     Phase.WAITING: "The pod has not been placed on a node yet.",
     Phase.PREPARING: "The node is pulling the image and mounting volumes.",
@@ -73,7 +79,7 @@ def _state_of_pods(view: View) -> tuple[str, str]:
     subject, deployment = view.subject, view.deployment
     if subject.problems:
         running = " What runs stays as it is." if view.live else ""
-        return "InvalidSpec", f"{'; '.join(subject.problems)}.{running}"
+        return INVALID_SPEC, f"{'; '.join(subject.problems)}.{running}"
     if subject.apply_error:
         return subject.apply_reason, f"The children could not be applied: {shorten(subject.apply_error)}"
     if held_back := _held_back(view):
@@ -145,7 +151,7 @@ def reconciling(view: View, stuck: Condition) -> Condition:
 def stalled(view: View) -> Condition:
     """Is a person needed?"""
     if view.subject.problems:
-        return Condition("Stalled", "True", "InvalidSpec", f"Correct the spec: {'; '.join(view.subject.problems)}.")
+        return Condition("Stalled", "True", INVALID_SPEC, f"Correct the spec: {'; '.join(view.subject.problems)}.")
     if view.subject.apply_error and view.subject.apply_reason in ("NameTaken", "ApplyRefused"):
         return Condition("Stalled", "True", view.subject.apply_reason, shorten(view.subject.apply_error))
     if held_back := _held_back(view):
@@ -154,7 +160,8 @@ def stalled(view: View) -> Condition:
     if problem and problem.needs_a_person and not view.rolled_out:
         return Condition("Stalled", "True", problem.code, problem.sentence)
     if _state_of_pods(view)[0] in _DONE and view.subject.beside_reason in ("NameTaken", "ApplyRefused"):
-        return Condition("Stalled", "True", view.subject.beside_reason, shorten(view.subject.beside_error))
+        # A reason of its own: with the others, what serves is not what was asked for.
+        return Condition("Stalled", "True", OPTIONAL_CHILD_REFUSED, shorten(view.subject.beside_error))
     return Condition("Stalled", "False", "NotStalled", "No person is needed.")
 
 
@@ -191,7 +198,7 @@ def revision_current(view: View) -> Condition:
     """Do all pods run what the spec asks for?"""
     kind, resolved, deployment = "RevisionCurrent", view.subject.resolved, view.deployment
     if view.subject.problems:
-        return Condition(kind, "False", "InvalidSpec", "The pods run the last accepted spec.")
+        return Condition(kind, "False", INVALID_SPEC, "The pods run the last accepted spec.")
     if held_back := _held_back(view):
         return Condition(kind, "False", *held_back)
     if resolved and resolved.lifecycle == "Paused":

@@ -21,6 +21,7 @@ from qwen_cached_serve.core.detachment import detached
 from qwen_cached_serve.core.events import Event, transitions
 from qwen_cached_serve.core.eviction_memory import Eviction
 from qwen_cached_serve.core.lifecycle import (
+    OPTIONAL_CHILD_REFUSED,
     available,
     capacity_available,
     ready,
@@ -81,7 +82,10 @@ def judge(subject: Subject, observation: Observation, now: datetime) -> Judgemen
     pods = tuple(dataclasses.replace(pod, detached=detached(pod, before.get(pod.pod.name), stamp)) for pod in pods)
     view, adjustment = remedied(View(subject, observation.deployment, pods))
     found = _conditions(view)
-    stuck = any(one.type == "Stalled" and one.status == "True" for one in found)
+    # A child beside the pods that was refused says nothing about them: they are replaced as ever.
+    stuck = any(
+        one.type == "Stalled" and one.status == "True" and one.reason != OPTIONAL_CHILD_REFUSED for one in found
+    )
     planned = evictions.plan(view, stuck, now)
     told = [_told(one, planned.notes.get(one.type, "")) for one in found]
     conditions = timed(told, subject.previous.get("conditions") or (), subject.generation, now)

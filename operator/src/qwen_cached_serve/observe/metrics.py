@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -16,6 +17,10 @@ from prometheus_client.registry import Collector
 CONTROLLER = "qwencachedserve"
 QUEUE_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1000.0)
 RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_Key = tuple[str, str]
+"""Namespace and name of a resource."""
+_T = TypeVar("_T")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -65,8 +70,8 @@ class Metrics:
         self._leader = Gauge(
             "leader_election_master_status", "1 while this process leads.", ["name"], registry=self.registry
         )
-        self._conditions = _Conditions()
-        self.registry.register(self._conditions)
+        self._resources = _Resources()
+        self.registry.register(self._resources)
         self._info = Gauge("qwen_cached_serve_operator_info", "Version.", ["version"], registry=self.registry)
         for result in ("success", "error", "requeue_after"):
             self._reconciles.labels(CONTROLLER, result)
@@ -107,33 +112,76 @@ class Metrics:
 
     def conditions(self, namespace: str, name: str, states: Mapping[str, str]) -> None:
         """Publish a resource's conditions (type -> status); types that are gone lose their series."""
-        self._conditions.states[namespace, name] = tuple((sys.intern(k), sys.intern(v)) for k, v in states.items())
+        self._resources.states[namespace, name] = tuple((sys.intern(k), sys.intern(v)) for k, v in states.items())
+
+    def stalled(self, namespace: str, name: str, reason: str) -> None:
+        """Publish why a person is needed for a resource; empty: nobody is."""
+        _set_or_drop(self._resources.stalled, (namespace, name), reason)
+
+    def refused(self, namespace: str, name: str, children: Iterable[tuple[str, str]]) -> None:
+        """Publish a resource's children that are not as asked (kind, reason); none: all are."""
+        _set_or_drop(self._resources.refused, (namespace, name), tuple(sorted(set(children))))
 
     def forget(self, namespace: str, name: str) -> None:
         """Drop the series of a resource that is gone."""
-        self._conditions.states.pop((namespace, name), None)
+        for series in (self._resources.states, self._resources.stalled, self._resources.refused):
+            series.pop((namespace, name), None)
 
     def expose(self) -> bytes:
         """Return all metrics in the text format; takes a while with many resources, and may run in a thread."""
         return generate_latest(self.registry)
 
 
-class _Conditions(Collector):
-    """`qwen_cached_serve_condition`, computed when scraped: hundreds of resources have a dozen conditions each."""
+def _set_or_drop(series: dict[_Key, _T], key: _Key, value: _T) -> None:
+    if value:
+        series[key] = value
+    else:
+        series.pop(key, None)
+
+
+class _Resources(Collector):
+    """What is known of each resource, computed when scraped: hundreds of them have a dozen conditions each.
+
+    Reasons are a label of `qwen_cached_serve_stalled` only, where alerts need them: they are enumerated, there is one
+    at a time, and a resource that does well has none. With the conditions they would start a series at every step of
+    a roll.
+    """
 
     def __init__(self) -> None:
-        self.states: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
+        self.states: dict[_Key, tuple[tuple[str, str], ...]] = {}
+        self.stalled: dict[_Key, str] = {}
+        self.refused: dict[_Key, tuple[tuple[str, str], ...]] = {}
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(
+        yield _family(
             "qwen_cached_serve_condition",
             "Conditions of the resources: 1 with the status that holds, no series for the others.",
-            labels=["namespace", "name", "type", "status"],
+            ("type", "status"),
+            self.states,
         )
-        for (namespace, name), states in list(self.states.items()):
-            for kind, state in states:
-                family.add_metric([namespace, name, kind, state], 1)
-        yield family
+        yield _family(
+            "qwen_cached_serve_stalled",
+            "Resources for which a person is needed (condition Stalled), with the reason.",
+            ("reason",),
+            {key: ((reason,),) for key, reason in list(self.stalled.items())},
+        )
+        yield _family(
+            "qwen_cached_serve_child_refused",
+            "Children of resources that are not as asked, with the reason of the refusal.",
+            ("kind", "reason"),
+            self.refused,
+        )
+
+
+def _family(
+    name: str, words: str, labels: tuple[str, ...], series: Mapping[_Key, tuple[tuple[str, ...], ...]]
+) -> GaugeMetricFamily:
+    """Return a family with the value 1 for each entry of each resource."""
+    family = GaugeMetricFamily(name, words, labels=["namespace", "name", *labels])
+    for key, entries in list(series.items()):  # a copy: other threads write while one is scraped
+        for entry in entries:
+            family.add_metric([*key, *entry], 1)
+    return family
 
 
 class QueueMetrics:
