@@ -61,6 +61,10 @@ localkube: venv ## Build the local Kubernetes binaries (skipped when up to date)
 bench: venv ## Benchmarks: many resources on simulated nodes, idle cost, start-up split
 	@$(PY) -m benchmarks
 
+.PHONY: transcript
+transcript: venv ## Write docs/transcript.md: install to uninstall with the real Helm on a real API server (Go; two minutes)
+	@$(PY) -m tools.transcript
+
 .PHONY: audit licences
 audit: venv ## Known vulnerabilities of every pinned package (pip-audit, an environment of its own; needs the advisory service)
 	@$(PY) -m tools.audit

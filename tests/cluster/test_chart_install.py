@@ -6,16 +6,16 @@ pods' admission is real: the namespace enforces Pod Security `restricted`.
 """
 
 import json
-import signal
 import time
 
 import pytest
 import yaml
 
 from tests.chart.helm_support import CRDS, OPERATOR, Helm, built, monitoring_crds
+from tests.cluster.chart_release import ChartOperators, lives, seen_again
 from tests.cluster.conftest import LOGS
 from tests.cluster.operator_resources import report, serve, serving, with_message
-from tests.cluster.operator_support import ROOT, OperatorProcess, eventually
+from tests.cluster.operator_support import ROOT, eventually
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -67,62 +67,19 @@ def release_namespace(cluster, namespace):
 
 
 @pytest.fixture
-def as_the_chart_says(cluster, release_namespace, tmp_path):
-    """Start the operator with settings and account of the chart's Deployment as the API server has it."""
-    running = []
-
-    async def start():
-        for former in running:
-            if former.alive():
-                assert former.stop() == 0
-        deployment = cluster.get("deployment", f"{RELEASE}-operator", "-n", release_namespace)
-        pod = deployment["spec"]["template"]["spec"]
-        kubeconfig = cluster.kubeconfig_for(
-            release_namespace, pod["serviceAccountName"], tmp_path / f"operator-{len(running)}"
-        )
-        settings = [
-            f"--{entry['name'].removeprefix('QCS_').lower().replace('_', '-')}={entry['value']}"
-            for entry in pod["containers"][0]["env"]
-            if entry["name"].startswith("QCS_") and "value" in entry
-        ]
-        log = LOGS / f"{release_namespace}.{len(running)}.log"
-        log.unlink(missing_ok=True)
-        made = OperatorProcess(log, kubeconfig, [*settings, "--lease-namespace", release_namespace])
-        running.append(made)
-        await made.wait_ready()
-        return made
-
-    yield start
-    for made in running:
-        if made.alive():
-            made.stop(signal.SIGKILL)
+def operators(cluster, release_namespace, tmp_path):
+    """Operators as the chart's Deployment says, one at a time."""
+    made = ChartOperators(cluster, release_namespace, RELEASE, folder=tmp_path, logs=LOGS)
+    yield made
+    made.kill()
 
 
 def values(namespace, **more):
     return {"watchNamespaces": [namespace], "engineImages": {"gpu": "localhost/engine:1"}} | more
 
 
-def lives(cluster, namespace):
-    """What must not change while the operator does: pods, and how often their Deployment was changed."""
-    pods = cluster.get("pods", "-n", namespace)["items"]
-    deployments = cluster.get("deployments", "-n", namespace)["items"]
-    return (
-        {pod["metadata"]["uid"] for pod in pods},
-        {item["metadata"]["name"]: item["metadata"]["generation"] for item in deployments},
-    )
-
-
-def image_of_operator(cluster, namespace):
-    deployment = cluster.get("deployment", f"{RELEASE}-operator", "-n", namespace)
-    return deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-
-
-def seen_again(operator, namespace):
-    return [line for line in operator.events("reconciled") if line.get("namespace") == namespace]
-
-
 async def test_a_resource_outlives_every_step_of_its_operators_release(
-    cluster, api, namespace, helm, release_namespace, as_the_chart_says
+    cluster, api, namespace, helm, release_namespace, operators
 ):
     in_namespace = ("--namespace", release_namespace)
     # The definition was applied by kubectl before (conftest.py): Helm takes it over.
@@ -130,10 +87,9 @@ async def test_a_resource_outlives_every_step_of_its_operators_release(
     assert "kubectl explain qcs.spec" in notes
 
     notes = helm.run("install", RELEASE, OPERATOR, *in_namespace, *WAIT, *helm.values(values(namespace))).stdout
-    assert "FIRST install" not in notes, "the definition is there"
-    deployment = cluster.get("deployment", f"{RELEASE}-operator", "-n", release_namespace)
-    assert deployment["status"]["availableReplicas"] == 2, "admitted by Pod Security restricted"
-    operator = await as_the_chart_says()
+    assert "CustomResourceDefinition" not in notes, "the definition is there"
+    assert operators.deployment()["status"]["availableReplicas"] == 2, "admitted by Pod Security restricted"
+    operator = await operators.start()
     cluster.apply(with_message(serve(namespace), report(784)))
     await eventually(lambda: serving(api, namespace), timeout=60)
     helm.note(cluster.kubectl("get", "qcs", "-n", namespace, "-o", "wide").stdout)
@@ -144,14 +100,14 @@ async def test_a_resource_outlives_every_step_of_its_operators_release(
     notes = helm.run("upgrade", RELEASE, OPERATOR, *in_namespace, *WAIT, *helm.values(more)).stdout
     assert "RevisionCurrent" in notes
     assert "Serve a model" not in notes
-    assert image_of_operator(cluster, release_namespace).endswith(":9.9.9")
-    operator = await as_the_chart_says()
+    assert operators.image().endswith(":9.9.9")
+    operator = await operators.start()
     await eventually(lambda: seen_again(operator, namespace))
     assert lives(cluster, namespace) == before, "an upgrade restarted or changed what serves"
 
     helm.run("rollback", RELEASE, "1", *in_namespace, *WAIT)
-    assert not image_of_operator(cluster, release_namespace).endswith(":9.9.9")
-    operator = await as_the_chart_says()
+    assert not operators.image().endswith(":9.9.9")
+    operator = await operators.start()
     await eventually(lambda: seen_again(operator, namespace))
     assert lives(cluster, namespace) == before, "a rollback restarted or changed what serves"
     assert operator.stop() == 0
@@ -177,19 +133,17 @@ async def test_a_resource_outlives_every_step_of_its_operators_release(
         cluster.kubectl("delete", "namespace", name, "--timeout=120s")
 
 
-async def test_reinstalled_operator_takes_up_what_runs(
-    cluster, api, namespace, helm, release_namespace, as_the_chart_says
-):
+async def test_reinstalled_operator_takes_up_what_runs(cluster, api, namespace, helm, release_namespace, operators):
     in_namespace = ("--namespace", release_namespace)
     helm.run("install", RELEASE, OPERATOR, *in_namespace, *helm.values(values(namespace)))
-    operator = await as_the_chart_says()
+    operator = await operators.start()
     cluster.apply(with_message(serve(namespace), report(784)))
     await eventually(lambda: serving(api, namespace), timeout=60)
     before = lives(cluster, namespace)
     assert operator.stop() == 0
     helm.run("uninstall", RELEASE, *in_namespace, *WAIT)
     helm.run("install", RELEASE, OPERATOR, *in_namespace, *helm.values(values(namespace)))
-    operator = await as_the_chart_says()
+    operator = await operators.start()
     await eventually(lambda: seen_again(operator, namespace))
     assert lives(cluster, namespace) == before
     cluster.patch(namespace, "qcs", "q", {"spec": {"replicas": 2}})
