@@ -137,8 +137,8 @@ def stored(node, namespace, pod):
 def test_entries_on_a_volume_outlive_the_pod_and_reach_no_other_build_or_checkpoint(
     node, node_namespace, move_tag, tmp_path
 ):
-    """Hits after a pod restart with the same identity. With another checkpoint at the same path none (by hand these were
-    8,576 wrong ones, facts/local-cluster.md §6), nor with another build of the image; and no errors.
+    """Hits after a pod restart with the same identity. With another checkpoint at the same path none (by hand these
+    were 8,576 wrong ones, facts/local-cluster.md §6), nor with another build of the image; and no errors.
     """
     namespace, found = node_namespace, {}
     move_tag(ENGINE)
