@@ -217,6 +217,18 @@ SCENARIOS = [
         {16: ONE | {"kind": "PodMonitor"}},
     ),
     Scenario(
+        "an older definition",
+        "QwenCachedServeDefinitionOutdated",
+        [("qwen_cached_serve_definition_unknown_fields", "2x60")],
+        {14: None, 16: {}},
+    ),
+    Scenario(
+        "the definition of this release",
+        "QwenCachedServeDefinitionOutdated",
+        [("qwen_cached_serve_definition_unknown_fields", "0x60")],
+        {16: None},
+    ),
+    Scenario(
         "detached",
         "QwenCachedServeCacheDetached",
         [condition("CacheEffective", "False"), condition("BlockSizeVerified", "True")],

@@ -55,6 +55,7 @@ async def test_an_older_definition_is_told_and_costs_only_the_fields_it_lacks(
     assert "blockSize" not in served["status"]
     told = [line for line in operator.lines() if "CustomResourceDefinition is older" in line.get("event", "")]
     assert [line["unknown"] for line in told] == [["status.blockSize"]]
+    assert operator.metric("qwen_cached_serve_definition_unknown_fields") == 1
 
     _, writes, _ = await settled(api, namespace, operator)
     for number in range(3):

@@ -260,10 +260,13 @@ async def test_a_status_field_that_an_older_crd_lacks_is_left_out_and_tried_agai
     assert all("observedGeneration" not in entry for entry in bench.status()["conditions"])
     await bench.look()
     assert bench.api.requests == []  # no circle
+    lacking = "qwen_cached_serve_definition_unknown_fields"
+    assert bench.metrics.registry.get_sample_value(lacking) == 2
     bench.api.apply_status = real
     bench.now += dt.timedelta(seconds=601)
     await bench.look()
     assert bench.status()["blockSize"] == {"predicted": 784}
+    assert bench.metrics.registry.get_sample_value(lacking) == 0
 
 
 async def test_a_status_that_is_refused_for_another_reason_is_an_error():

@@ -111,6 +111,7 @@ class Reporter:
     def _known(self, status: Manifest) -> Manifest:
         now = self._utc_now()
         self._unknown = {path: until for path, until in self._unknown.items() if until > now}
+        self._metrics.definition_lacks(len(self._unknown))
         for path in self._unknown:
             status = _without(status, path)
         return status

@@ -72,6 +72,11 @@ class Metrics:
         )
         self._resources = _Resources()
         self.registry.register(self._resources)
+        self._unknown = Gauge(
+            "qwen_cached_serve_definition_unknown_fields",
+            "Status fields that the installed CustomResourceDefinition lacks: it is older than this operator.",
+            registry=self.registry,
+        )
         self._info = Gauge("qwen_cached_serve_operator_info", "Version.", ["version"], registry=self.registry)
         for result in ("success", "error", "requeue_after"):
             self._reconciles.labels(CONTROLLER, result)
@@ -101,6 +106,10 @@ class Metrics:
     def evicted(self, reason: str, result: str) -> None:
         """Count one answer to an eviction: `evicted`, `gone` (it was not there any more) or `held_back`."""
         self._evictions.labels(reason, result).inc()
+
+    def definition_lacks(self, fields: int) -> None:
+        """Tell how many status fields the installed definition lacks."""
+        self._unknown.set(fields)
 
     def leading(self, name: str, leads: bool) -> None:
         """Publish whether this process leads."""
