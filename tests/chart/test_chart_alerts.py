@@ -288,6 +288,15 @@ SCENARIOS = [
         {45: None},
     ),
     Scenario(
+        "a watch is dead",
+        "QwenCachedServeWatchBehind",
+        [
+            ('qwen_cached_serve_watch_behind_seconds{job="qcs",kind="QwenCachedServe"}', "0x10 30+60x20 0x10"),
+            ('qwen_cached_serve_watch_behind_seconds{job="qcs",kind="Pod"}', "0x60"),
+        ],
+        {10: None, 20: {"job": "qcs", "kind": "QwenCachedServe"}, 40: None},
+    ),
+    Scenario(
         "hits halved after a roll",
         "QwenCachedServeHitRateHalved",
         counters(80, 10, restarted_at=480),

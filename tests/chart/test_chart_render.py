@@ -96,6 +96,7 @@ def test_everything_is_used(helm):
         log_format="console",
         workers=8,
         resync_seconds=300,
+        watch_behind_seconds=120,
         bind_address="::",
     )
     for manifest in rendered:

@@ -68,10 +68,10 @@ async def test_delete_hits_only_the_object_meant(api, namespace):
 async def test_lists_go_over_pages_and_identities_carry_a_version(api, namespace, monkeypatch):
     monkeypatch.setattr("qwen_cached_serve.kube.client.PAGE_SIZE", 2)
     made = [await api.apply(config_map(namespace, name=f"c{number}")) for number in range(5)]
-    uids, version = await api.list_identities(CONFIG_MAPS, namespace)
-    assert uids >= {one["metadata"]["uid"] for one in made}
+    versions, version = await api.list_identities(CONFIG_MAPS, namespace)
+    assert versions.items() >= {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in made}.items()
     assert int(version) >= int(made[-1]["metadata"]["resourceVersion"])
-    assert len(await api.list_all(CONFIG_MAPS, namespace)) == len(uids)
+    assert len(await api.list_all(CONFIG_MAPS, namespace)) == len(versions)
     assert len(await api.list_all(CONFIG_MAPS, namespace, limit=1)) == 1
     assert await api.list_all(CONFIG_MAPS, namespace, selector="no=such") == []
 

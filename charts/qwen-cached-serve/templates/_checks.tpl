@@ -105,6 +105,7 @@ which is in every release.
   "QCS_LOG_FORMAT" "log.format"
   "QCS_WORKERS" "workers"
   "QCS_RESYNC_SECONDS" "resyncSeconds"
+  "QCS_WATCH_BEHIND_SECONDS" "watchBehindSeconds"
   "QCS_POD_STATUS" "podStatus"
   "QCS_MONITORING_NAMESPACES" "monitoring.namespaces"
   "HTTP_PROXY" "proxy.http"

@@ -69,6 +69,7 @@ annotations:
 {{- $env = append $env (dict "name" "QCS_LOG_FORMAT" "value" .Values.log.format) -}}
 {{- $env = append $env (dict "name" "QCS_WORKERS" "value" (toString .Values.workers)) -}}
 {{- $env = append $env (dict "name" "QCS_RESYNC_SECONDS" "value" (toString .Values.resyncSeconds)) -}}
+{{- $env = append $env (dict "name" "QCS_WATCH_BEHIND_SECONDS" "value" (toString .Values.watchBehindSeconds)) -}}
 {{- if not .Values.podStatus }}{{ $env = append $env (dict "name" "QCS_POD_STATUS" "value" "false") }}{{ end -}}
 {{- if ne (join "," .Values.monitoring.namespaces) "monitoring" }}{{ $env = append $env (dict "name" "QCS_MONITORING_NAMESPACES" "value" (join "," .Values.monitoring.namespaces)) }}{{ end -}}
 {{- with .Values.proxy }}

@@ -30,6 +30,7 @@ from qwen_cached_serve.control.queue import WorkQueue
 from qwen_cached_serve.control.reconciler import Reconciler
 from qwen_cached_serve.control.resync import Resync
 from qwen_cached_serve.control.verify import Verifier
+from qwen_cached_serve.control.watch_lag import CHECK_SECONDS, WatchLag
 from qwen_cached_serve.control.worker import work
 from qwen_cached_serve.core.beside import Readers
 from qwen_cached_serve.core.defaults import OperatorDefaults
@@ -70,10 +71,16 @@ class Operator:
         self._queue: WorkQueue[Key] = WorkQueue(observer=QueueMetrics(metrics))
         UnfinishedWork(metrics, self._queue.processing_since, asyncio.get_running_loop().time)
         self._cache = Cache()
+        self._lag = WatchLag(
+            metrics,
+            dead_seconds=settings.watch_behind_seconds,
+            check_seconds=min(CHECK_SECONDS, settings.resync_seconds),
+        )
         self._resync = Resync(
             port=client,
             cache=self._cache,
             queue=self._queue,
+            lag=self._lag,
             namespaces=settings.namespaces,
             period_seconds=settings.resync_seconds,
         )
@@ -109,7 +116,7 @@ class Operator:
             health_port=settings.health_port,
             metrics_port=settings.metrics_port,
             metrics=metrics,
-            alive=lambda: self._fatal,
+            alive=lambda: self._fatal or self._lag.dead(),
             ready=self._not_ready,
         )
 
@@ -251,7 +258,7 @@ class Operator:
     def _not_ready(self) -> str:
         if self._preflight.problem:
             return self._preflight.problem
-        return "" if self._watcher.started else "the watches are starting"
+        return self._lag.behind() if self._watcher.started else "the watches are starting"
 
     def _make_elector(self) -> LeaseElector:
         namespace = self._settings.lease_namespace or connection.own_namespace()

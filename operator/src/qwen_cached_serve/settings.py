@@ -50,6 +50,7 @@ class OperatorSettings:
     log_format: str = "json"
     workers: int = 4
     resync_seconds: int = 600
+    watch_behind_seconds: int = 300
     pod_status: bool = True
     monitoring_namespaces: tuple[str, ...] = Readers().monitoring_namespaces
 
@@ -67,6 +68,10 @@ class OperatorSettings:
             raise SettingsError(f"--workers: {self.workers} is out of range; give 1 to 64")
         if self.resync_seconds < 10:
             raise SettingsError(f"--resync-seconds: {self.resync_seconds} is too short; give 10 or more")
+        if self.watch_behind_seconds and self.watch_behind_seconds < 10:
+            raise SettingsError(
+                f"--watch-behind-seconds: {self.watch_behind_seconds} is too short; give 10 or more, or 0 for never"
+            )
 
     @property
     def cluster_wide(self) -> bool:
@@ -98,6 +103,9 @@ _OPTIONS = (
     _Option("log_format", "json or console", ("json", "console")),
     _Option("workers", "resources reconciled at the same time"),
     _Option("resync_seconds", "seconds after which every resource is looked at even if nothing happened"),
+    _Option(
+        "watch_behind_seconds", "seconds that a watch may miss changes before /healthz says so (restart); 0: never"
+    ),
     _Option("pod_status", "read /status of the pods' relay where it can be reached (true or false)"),
     _Option(
         "monitoring_namespaces",

@@ -51,6 +51,7 @@ def operators_own():
     metrics.requested("PATCH", "200")
     metrics.applied("Deployment", "applied")
     metrics.leading("lease", True)
+    metrics.watch_behind("Pod", 0)
     for kind in TYPES:
         for status in ("True", "False", "Unknown"):
             metrics.conditions("llm", f"{kind}-{status}", {kind: status})

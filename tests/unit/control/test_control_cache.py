@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from qwen_cached_serve.control.cache import OVERLAY_SECONDS, OWNER_UID_LABEL, Cache, Packed, trimmed
 from qwen_cached_serve.kube.port import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, SERVES
 
@@ -87,6 +89,32 @@ def test_own_write_is_not_believed_for_ever():
     assert deployment_version(cache) is None
     cache.sweep()
     assert not cache._written[DEPLOYMENTS]
+
+
+@pytest.mark.case("B55")
+def test_an_index_that_says_nothing_new_does_not_take_back_what_is_known_newer():
+    clock = Clock()
+    cache, indices = cache_with([thing(DEPLOYMENTS, "q", 9)], clock=clock)
+    cache.wrote(thing(DEPLOYMENTS, "q", 12))
+    clock.now = OVERLAY_SECONDS + 1
+    cache.sweep()
+    assert deployment_version(cache) == "12"  # its watch is dead: 9 was true before
+    indices[DEPLOYMENTS][UID] = [Packed(thing(DEPLOYMENTS, "q", 10))]
+    cache.sweep()
+    assert deployment_version(cache) == "10"  # it speaks, and of something else: a cluster restored from a backup
+    assert not cache._written[DEPLOYMENTS]
+
+
+@pytest.mark.case("B55")
+def test_a_dead_watch_of_resources_does_not_take_back_an_edit():
+    clock = Clock()
+    cache, _ = cache_with(clock=clock)
+    edited = cache.snapshot(KEY).serve
+    edited["metadata"]["resourceVersion"] = "77"
+    cache.wrote(edited)
+    clock.now = OVERLAY_SECONDS + 1
+    cache.sweep()
+    assert cache.snapshot(KEY).serve["metadata"]["resourceVersion"] == "77"
 
 
 def test_deletion_beats_our_own_write():

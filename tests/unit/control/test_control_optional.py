@@ -178,6 +178,14 @@ async def test_a_broken_watch_is_no_reason_to_stop_using_what_is_known(stage):
     assert set(stage.known()) == {"q"}
 
 
+@pytest.mark.case("B55")
+async def test_the_time_that_the_server_asks_for_is_given(stage):
+    began = asyncio.get_running_loop().time()
+    stage.source.say(Transient("slow down", status=429, retry_after_seconds=0.05))
+    await stage.until(lambda: stage.source.lists == 2)
+    assert asyncio.get_running_loop().time() - began >= 0.05
+
+
 async def test_trouble_at_the_first_list_keeps_nobody_waiting(stage):
     stage.source.say(Transient("no answer"))
     await stage.optional.tried()

@@ -69,6 +69,28 @@ async def test_an_add_now_answers_a_later_wish():
     assert await is_empty(queue)
 
 
+@pytest.mark.case("B55")
+async def test_a_key_on_hold_waits_whatever_happens():
+    queue = WorkQueue()
+    queue.add("a")
+    queue.add_after("a", 0.001)
+    assert await take(queue) == "a"
+    queue.add("a")  # while it is worked on
+    began = asyncio.get_running_loop().time()
+    queue.hold("a", 0.05)
+    queue.done("a")
+    queue.add("a")
+    queue.add_after("a", 0.001)
+    queue.add("b")
+    assert await take(queue) == "b"
+    assert await asyncio.wait_for(queue.get(), 5) == "a"
+    assert asyncio.get_running_loop().time() - began >= 0.05
+    queue.done("a")
+    assert await is_empty(queue)
+    queue.add("a")  # and no longer than that
+    assert await take(queue) == "a"
+
+
 async def test_failures_wait_longer_each_time_until_forgotten():
     queue = WorkQueue(rng=random.Random(1), base_delay_seconds=1, max_delay_seconds=100)
     delays = [queue.add_failed("a") for _ in range(10)]

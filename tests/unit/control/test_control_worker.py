@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import structlog
 
-from qwen_cached_serve.control.queue import WorkQueue
+from qwen_cached_serve.control.queue import MAX_DELAY_SECONDS, WorkQueue
 from qwen_cached_serve.control.worker import work
 from qwen_cached_serve.kube.port import Conflict, Forbidden, Transient, WriteDenied
 from qwen_cached_serve.observe.metrics import CONTROLLER, Metrics
@@ -27,7 +27,9 @@ async def play(*ends):
     calls = []
     wishes = []
     queue_add_after = queue.add_after
+    queue_hold = queue.hold
     queue.add_after = lambda key, delay: (wishes.append(delay), queue_add_after(key, min(delay, 0.001)))[1]
+    queue.hold = lambda key, delay: (wishes.append(("hold", delay)), queue_hold(key, 0.0))[1]
 
     async def reconcile(key):
         calls.append(key)
@@ -96,7 +98,17 @@ async def test_failures_are_forgotten_after_a_success():
 @pytest.mark.case("B55")
 async def test_retry_after_of_the_server_is_obeyed():
     *_, wishes = await play(Transient("slow down", status=429, retry_after_seconds=2.0), Done())
-    assert wishes == [2.0]
+    assert wishes[0] == ("hold", 2.0)
+
+
+async def test_a_proxy_that_asks_for_days_is_not_believed():
+    *_, wishes = await play(Transient("slow down", status=429, retry_after_seconds=86400.0), Done())
+    assert wishes[0] == ("hold", MAX_DELAY_SECONDS)
+
+
+async def test_a_wait_of_our_own_ends_with_the_next_event():
+    *_, wishes = await play(Conflict("the old one has to go first", status=409, retry_after_seconds=1.0), Done())
+    assert wishes == [1.0]
 
 
 @pytest.mark.case("B61")

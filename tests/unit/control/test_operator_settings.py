@@ -30,11 +30,17 @@ def test_flags_win_over_the_environment():
         (["--leader-election", "maybe"], "--leader-election: 'maybe' is neither true nor false"),
         (["--workers", "0"], "--workers: 0 is out of range"),
         (["--resync-seconds", "1"], "--resync-seconds: 1 is too short"),
+        (["--watch-behind-seconds", "9"], "--watch-behind-seconds: 9 is too short; give 10 or more, or 0"),
     ],
 )
 def test_errors_name_the_flag_and_the_remedy(argv, words):
     with pytest.raises(SettingsError, match=words):
         load(argv, {})
+
+
+def test_a_watch_may_be_behind_for_ever_where_that_is_asked_for():
+    assert load(["--watch-behind-seconds", "0"], {}).watch_behind_seconds == 0
+    assert load(["--watch-behind-seconds", "10"], {}).watch_behind_seconds == 10
 
 
 def test_a_wrong_choice_in_the_environment_is_refused_too():

@@ -4,7 +4,8 @@ The indices lag behind our own writes by one watch event, and they miss what van
 (after a `410 Gone` kopf lists anew but never compares). Two corrections make reads trustworthy:
 
 - an object that we wrote is newer than the index until the watch has caught up (resource versions of one kind can
-  be compared as numbers: KEP-5504), for OVERLAY_SECONDS at most, so that a lost event cannot freeze it;
+  be compared as numbers: KEP-5504). After OVERLAY_SECONDS the index is believed whatever it says then, but not what it
+  said before already: with a dead watch, an edit that came with the answer to a write would be taken back (B55);
 - an object that a full list no longer shows is a ghost and is hidden until the index itself forgets or replaces it.
 
 Objects are kept small: pods and ReplicaSets without what nobody reads, ConfigMaps and ControllerRevisions without
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +42,8 @@ from qwen_cached_serve.kube.port import (
 OVERLAY_SECONDS = 30.0
 _POD_SPEC = ("nodeName", "schedulingGates", "volumes", "serviceAccountName")
 _CHILDREN = (*OWNED, *OPTIONAL)
-_WRITTEN = (SERVES, *_CHILDREN, CONTROLLER_REVISIONS)
+WRITTEN = (SERVES, *_CHILDREN, CONTROLLER_REVISIONS)
+"""Kinds of which an object may be known newer than the index has it."""
 FOREIGN_KEY = "foreignFields"
 """Where a kept Deployment has the fields of its pod template that are not this operator's, as `field (manager)`."""
 _FOREIGN_SHOWN = 8
@@ -91,6 +93,8 @@ class _Written:
     packed: Packed
     owner: str
     until: float
+    over: str
+    """Version in the index at that time, empty when it had none."""
 
 
 class Cache:
@@ -101,8 +105,8 @@ class Cache:
         self._indices: dict[Resource, Index] = {}
         self.complete = False
         """Whether every kind's first list is in the indices; until then, absence says nothing."""
-        self._written: dict[Resource, dict[tuple[str, str], _Written]] = {kind: {} for kind in _WRITTEN}
-        self._ghosts: dict[Resource, set[str]] = {kind: set() for kind in (*_WRITTEN, *READ_ONLY)}
+        self._written: dict[Resource, dict[tuple[str, str], _Written]] = {kind: {} for kind in WRITTEN}
+        self._ghosts: dict[Resource, set[str]] = {kind: set() for kind in (*WRITTEN, *READ_ONLY)}
 
     def attach(self, indices: Mapping[Resource, Index]) -> None:
         """Take indices of further kinds."""
@@ -140,14 +144,15 @@ class Cache:
 
     def all_pods(self) -> list[tuple[Key, Manifest]]:
         """Return every pod of a known resource with its key."""
-        found = [(self.key_of_owner(owner_uid(pod)), pod) for pod in (one.manifest() for one in self._all(PODS))]
+        found = [(self.key_of_owner(owner_uid(pod)), pod) for pod in (one.manifest() for one in self.known(PODS))]
         return [(key, pod) for key, pod in found if key is not None and pod["metadata"]["namespace"] == key[0]]
 
     def wrote(self, manifest: Manifest) -> None:
-        """Remember the API server's answer to a write of ours."""
+        """Remember the API server's answer to a write of ours, or to a question about one object."""
         packed = Packed(manifest)
-        kind = resource_of(manifest)
-        kept = _Written(packed, owner_uid(manifest), self._monotonic() + OVERLAY_SECONDS)
+        kind, owner = resource_of(manifest), owner_uid(manifest)
+        over = self._index_version(kind, packed, owner)
+        kept = _Written(packed, owner, self._monotonic() + OVERLAY_SECONDS, over)
         self._written[kind][packed.namespace, packed.name] = kept
         self._ghosts[kind].discard(packed.uid)
 
@@ -163,13 +168,17 @@ class Cache:
             del written[namespace, name]
         self._ghosts[kind].add(uid)
 
-    def listed(self, kind: Resource, namespace: str | None, uids: set[str], version: str) -> list[Manifest]:
+    def told(self, kind: Resource) -> dict[str, str]:
+        """Return what the watch has told: the version of every object by uid, whatever else is known of it."""
+        return {packed.uid: packed.version for packed in self._raw(kind)}
+
+    def listed(self, kind: Resource, namespace: str | None, uids: Collection[str], version: str) -> list[Manifest]:
         """Compare with a full list as of resource version `version`; return the ghosts found, hidden from now on.
 
         Objects that are newer than the list are no ghosts: they were made after it.
         """
         found = []
-        for packed in self._all(kind):
+        for packed in self.known(kind):
             if namespace is not None and packed.namespace != namespace:
                 continue
             if packed.uid not in uids and not _newer_version(packed.version, version):
@@ -180,9 +189,11 @@ class Cache:
     def sweep(self) -> None:
         """Forget corrections that the indices have caught up with."""
         now = self._monotonic()
-        for written in self._written.values():
-            for name in [name for name, entry in written.items() if entry.until <= now]:
-                del written[name]
+        for kind, written in self._written.items():
+            for place in [place for place, entry in written.items() if entry.until <= now]:
+                entry = written[place]
+                if not entry.over or self._index_version(kind, entry.packed, entry.owner) != entry.over:
+                    del written[place]
         for kind, ghosts in self._ghosts.items():
             if ghosts:
                 ghosts &= {packed.uid for packed in self._raw(kind)}
@@ -201,10 +212,19 @@ class Cache:
         entry = self._written[kind].get(place)
         if entry is None:
             return indexed
-        if _newer_version(entry.packed.version, indexed.version) and entry.until > self._monotonic():
+        fresh = entry.until > self._monotonic() or indexed.version == entry.over
+        if _newer_version(entry.packed.version, indexed.version) and fresh:
             return entry.packed
         del self._written[kind][place]
         return indexed
+
+    def newest(self, kind: Resource) -> list[Packed]:
+        """As `known`, but in the newest version that is known; of WRITTEN kinds only."""
+        return [self._newer(kind, one) for one in self.known(kind)]
+
+    def _index_version(self, kind: Resource, packed: Packed, owner: str) -> str:
+        key = (packed.namespace, packed.name) if kind is SERVES else owner
+        return next((one.version for one in self._indexed(kind, key) if one.uid == packed.uid), "")
 
     def _sorted(self, kind: Resource, namespace: str, uid: str) -> tuple[Manifest, ...]:
         found = sorted(self._own(kind, namespace, uid), key=lambda packed: packed.name)
@@ -226,7 +246,8 @@ class Cache:
                 continue  # the same objects once more
             yield from found
 
-    def _all(self, kind: Resource) -> list[Packed]:
+    def known(self, kind: Resource) -> list[Packed]:
+        """Return every object of a kind that is not known to be gone, as the watch told it."""
         return [packed for packed in self._raw(kind) if packed.uid not in self._ghosts[kind]]
 
 

@@ -114,14 +114,14 @@ class OptionalChildren:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            usable = await self._watch(follower)
+            usable, asked_seconds = await self._watch(follower)
             if not usable:
                 await self._asked[follower.kind].wait()
             pause = self._pause if usable else self._retry
-            await asyncio.sleep(max(0.0, pause - (loop.time() - began)))
+            await asyncio.sleep(max(asked_seconds, pause - (loop.time() - began)))
 
-    async def _watch(self, follower: _Follower) -> bool:
-        """Follow until the watch ends; whether it may be started again at once."""
+    async def _watch(self, follower: _Follower) -> tuple[bool, float]:
+        """Follow until the watch ends; whether it may be started again, and the seconds the API server asked for."""
         kind = follower.kind
         try:
             async for change in self._source.changes(kind, follower.namespace, selector=CHILD_SELECTOR):
@@ -132,17 +132,18 @@ class OptionalChildren:
             where = f"{kind.api_version} {kind.kind}"
             self._take(follower, Change("LISTED", ()))
             self._judge(follower, Unusable("NotServed", f"this cluster does not serve {where}"))
-            return False
+            return False, 0.0
         except Forbidden as error:
             self._judge(
                 follower, Unusable("ApplyForbidden", f"The operator may not list {kind.plural}: {error.message}")
             )
-            return False
+            return False, 0.0
         except ApiError as error:
             log.warning("a watch broke", kind=kind.kind, namespace=follower.namespace, error=error.message)
             if not follower.tried.is_set():
                 self._judge(follower, Unusable("ApplyFailed", f"{kind.kind}: {error.message}"))
-        return True
+            return True, error.retry_after_seconds
+        return True, 0.0
 
     def _judge(self, follower: _Follower, problem: Unusable | None) -> None:
         changed = follower.problem != problem

@@ -6,6 +6,9 @@ The reconciler is level-triggered: a key says "look again", never what happened.
 - a key is never worked on by two workers; added meanwhile, it is kept and handed out again after `done`;
 - failures wait exponentially longer, with jitter, until `forget` (a broken resource must not starve the others).
 
+One rule is not client-go's, whose client waits inside the request: a key on `hold` is not handed out before its time,
+whatever happens. An API server that asked for time would otherwise hear from us again with the next event (B55).
+
 Times are seconds of the event loop's clock.
 """
 
@@ -67,6 +70,7 @@ class WorkQueue(Generic[K]):
         self._processing: dict[K, float] = {}  # key -> when its worker began
         self._failures: dict[K, int] = {}
         self._due: dict[K, float] = {}  # key -> earliest time it is wanted
+        self._held: dict[K, float] = {}  # key -> time before which it is not handed out
         self._heap: list[tuple[float, int, K]] = []
         self._ticket = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -89,6 +93,9 @@ class WorkQueue(Generic[K]):
         """Ask for `key` to be worked on as soon as possible."""
         if self._closed or key in self._dirty:
             return
+        if (held := self._held_seconds(key)) > 0:
+            self.add_after(key, held)
+            return
         self._due.pop(key, None)  # it runs now, a later wish is answered by the same look
         self._dirty[key] = self._now()
         if key not in self._processing:
@@ -99,6 +106,7 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, key: K, delay_seconds: float) -> None:
         """Ask for `key` in `delay_seconds`; of several wishes the earliest holds."""
+        delay_seconds = max(delay_seconds, self._held_seconds(key))
         if delay_seconds <= 0:
             self.add(key)
             return
@@ -110,6 +118,14 @@ class WorkQueue(Generic[K]):
         self._due[key] = due
         heapq.heappush(self._heap, (due, next(self._ticket), key))
         self._arm()
+
+    def hold(self, key: K, delay_seconds: float) -> None:
+        """Ask for `key`, which is worked on, in `delay_seconds` and not before, whatever is added meanwhile."""
+        if key in self._processing:
+            self._dirty.pop(key, None)  # the look that is asked for here answers what was added during this one
+        self._held[key] = self._now() + delay_seconds
+        self._due.pop(key, None)
+        self.add_after(key, delay_seconds)
 
     def add_failed(self, key: K) -> float:
         """Ask for `key` again after a failure; return the delay in seconds, which grows until `forget`."""
@@ -166,11 +182,20 @@ class WorkQueue(Generic[K]):
         self._ready.clear()
         self._dirty.clear()
         self._due.clear()
+        self._held.clear()
         self._heap.clear()
         if self._timer:
             self._timer.cancel()
             self._timer = None
         self._wakeup.set()
+
+    def _held_seconds(self, key: K) -> float:
+        if key not in self._held:
+            return 0.0
+        left = self._held[key] - self._now()
+        if left <= 0:
+            del self._held[key]
+        return max(0.0, left)
 
     def _arm(self) -> None:
         if self._timer:

@@ -2,7 +2,9 @@
 
 A watch that breaks with `410 Gone` is started anew by kopf with a list, which brings what is new or changed; what was
 deleted meanwhile stays in the indices for ever. So after such a list, and with every periodic round, the uids in the
-cache are compared with those the API server has. Only reads; only metadata.
+cache are compared with those the API server has. What the cache has in an older version than the API server is late,
+and still so a while later a sign that the watch is dead (`watch_lag`); it is read then, so that an edit is carried out
+all the same. Only reads, and of everything else only metadata.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ from collections.abc import Sequence
 
 import structlog
 
-from qwen_cached_serve.control.cache import Cache, Key, owner_uid
+from qwen_cached_serve.control.cache import WRITTEN, Cache, Key, owner_uid
 from qwen_cached_serve.control.handlers import CHILD_SELECTOR, WATCHED
 from qwen_cached_serve.control.queue import WorkQueue
-from qwen_cached_serve.kube.port import SERVES, ApiError, Port, Resource
+from qwen_cached_serve.control.watch_lag import WatchLag, late
+from qwen_cached_serve.kube.port import SERVES, ApiError, Manifest, NotFound, Port, Resource
 
 log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 3.0
-"""Time for the rest of a list to arrive before it is compared."""
+"""Time for the rest of a list to arrive before it is compared, and for events that are on their way."""
+READ_AT_ONCE = 20
+"""Late objects that are read one by one after a comparison."""
 
 
 class Resync:
@@ -33,6 +38,7 @@ class Resync:
         port: Port,
         cache: Cache,
         queue: WorkQueue[Key],
+        lag: WatchLag,
         namespaces: Sequence[str],
         period_seconds: float,
         settle_seconds: float = SETTLE_SECONDS,
@@ -40,6 +46,7 @@ class Resync:
         self._port = port
         self._cache = cache
         self._queue = queue
+        self._lag = lag
         self._namespaces: list[str | None] = list(namespaces) or [None]
         self._period = period_seconds
         self._settle = settle_seconds
@@ -56,16 +63,19 @@ class Resync:
         loop = asyncio.get_running_loop()
         due = loop.time() + self._wait()
         while True:
+            soon = loop.time() + self._lag.check_seconds if self._lag.doubtful() else due
             try:
-                async with asyncio.timeout_at(due):
+                async with asyncio.timeout_at(min(soon, due)):
                     await self._woken.wait()
             except TimeoutError:
+                if soon < due:
+                    await self.compare(self._lag.doubtful())
+                    continue
                 due = loop.time() + self._wait()
-                if not self._cache.complete:
-                    continue  # what the first lists bring is looked at anyway
                 await self.compare(WATCHED)
-                for key in self._cache.all_keys():
-                    self._queue.add(key)
+                if self._cache.complete:  # else what the first lists bring is looked at anyway
+                    for key in self._cache.all_keys():
+                        self._queue.add(key)
                 continue
             await asyncio.sleep(self._settle)
             self._woken.clear()
@@ -79,11 +89,12 @@ class Resync:
             selector = "" if kind is SERVES else CHILD_SELECTOR
             for namespace in self._namespaces:
                 try:
-                    uids, version = await self._port.list_identities(kind, namespace, selector=selector)
+                    versions, version = await self._port.list_identities(kind, namespace, selector=selector)
                 except ApiError as error:
                     log.warning("cannot compare with the cluster", kind=kind.kind, error=error.message)
                     continue
-                for ghost in self._cache.listed(kind, namespace, uids, version):
+                await self._judge_lag(kind, namespace, versions)
+                for ghost in self._cache.listed(kind, namespace, versions, version):
                     found += 1
                     metadata = ghost["metadata"]
                     log.info("missed a deletion", kind=kind.kind, object=f"{metadata['namespace']}/{metadata['name']}")
@@ -91,12 +102,35 @@ class Resync:
         self._cache.sweep()
         return found
 
-    def _wake(self, kind: Resource, ghost: dict[str, object]) -> None:
-        metadata: dict[str, str] = ghost["metadata"]  # type: ignore[assignment]
+    async def _judge_lag(self, kind: Resource, namespace: str | None, versions: dict[str, str]) -> None:
+        if late(versions, self._cache.told(kind)):
+            await asyncio.sleep(self._settle)
+        lost = self._lag.compared((kind, namespace), versions, self._cache.told(kind))
+        if lost and kind in WRITTEN:
+            await self._read(kind, {uid: versions[uid] for uid in lost})
+
+    async def _read(self, kind: Resource, lost: dict[str, str]) -> None:
+        newest = {one.uid: one for one in self._cache.newest(kind)}
+        unread = late(lost, {uid: one.version for uid, one in newest.items()})
+        for one in [newest[uid] for uid in unread if uid in newest][:READ_AT_ONCE]:
+            try:
+                manifest = await self._port.get(kind, one.namespace, one.name)
+            except NotFound:
+                continue
+            except ApiError as error:
+                log.warning("cannot read what the watch did not tell", kind=kind.kind, error=error.message)
+                return
+            self._cache.wrote(manifest)
+            self._wake(kind, manifest)
+
+    def _wake(self, kind: Resource, one: Manifest) -> None:
+        if not self._cache.complete:
+            return  # nothing is concluded from half of the first lists
+        metadata = one["metadata"]
         if kind is SERVES:
             self._queue.add((metadata["namespace"], metadata["name"]))
             return
-        owner = self._cache.key_of_owner(owner_uid(ghost))
+        owner = self._cache.key_of_owner(owner_uid(one))
         if owner is not None:
             self._queue.add(owner)
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import structlog
 
 from qwen_cached_serve.control.cache import Key
-from qwen_cached_serve.control.queue import ShutDown, WorkQueue
-from qwen_cached_serve.kube.port import ApiError, Conflict, Forbidden, WriteDenied
+from qwen_cached_serve.control.queue import MAX_DELAY_SECONDS, ShutDown, WorkQueue
+from qwen_cached_serve.kube.port import ApiError, Conflict, Forbidden, Transient, WriteDenied
 from qwen_cached_serve.observe.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -90,6 +90,12 @@ def _again(queue: WorkQueue[Key], key: Key, error: ApiError) -> float:
         # Nothing to do until the namespace is gone, and then its resource is gone as well (B61).
         queue.add_after(key, 60.0)
         return 60.0
+    if isinstance(error, Transient) and error.retry_after_seconds > 0:
+        # The server asked for time (B55): the next event, often one of our own writes, is no reason to come back
+        # earlier. A proxy that asks for days is not believed.
+        seconds = min(error.retry_after_seconds, MAX_DELAY_SECONDS)
+        queue.hold(key, seconds)
+        return seconds
     if error.retry_after_seconds > 0:
         queue.add_after(key, error.retry_after_seconds)
         return error.retry_after_seconds

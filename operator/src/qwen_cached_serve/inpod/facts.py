@@ -225,7 +225,8 @@ def dump(value: Any) -> dict[str, Any]:
 
 def dumps(value: Any) -> str:
     """Canonical JSON text of one of this module's dataclasses: sorted keys, so equal values give equal bytes."""
-    return json.dumps(dump(value), sort_keys=True, indent=1, default=list)
+    # Not escaped: four bytes would become twelve, and the largest spec would not fit into a ConfigMap (case B60).
+    return json.dumps(dump(value), sort_keys=True, indent=1, default=list, ensure_ascii=False)
 
 
 def load(kind: type[T], data: Any) -> T:

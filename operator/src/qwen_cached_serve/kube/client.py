@@ -16,6 +16,7 @@ from kubernetes.aio.client.rest import RESTResponse
 
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.answers import error_of, parsed
+from qwen_cached_serve.kube.body import apply_body
 from qwen_cached_serve.kube.port import (
     FIELD_MANAGER,
     PODS,
@@ -35,7 +36,8 @@ PAGE_SIZE = 500
 SILENCE_SECONDS = 90.0
 """The API server sends a bookmark every minute; a watch that hears nothing for longer is dead."""
 JSON = "application/json"
-APPLY = "application/apply-patch+yaml"
+APPLY = "application/apply-patch+yaml; charset=utf-8"
+"""With a parameter the library takes the body as we write it."""
 MERGE = "application/merge-patch+json"
 ANYTHING = "*/*"
 METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
@@ -109,14 +111,15 @@ class KubeClient:
 
     async def list_identities(
         self, resource: Resource, namespace: str | None, *, selector: str = ""
-    ) -> tuple[set[str], str]:
+    ) -> tuple[dict[str, str], str]:
         """See `Port.list_identities`."""
-        uids: set[str] = set()
+        versions: dict[str, str] = {}
         version = ""
         async for page in self.pages(resource, namespace, selector, PAGE_SIZE, METADATA_ONLY):
-            uids |= {item["metadata"]["uid"] for item in page.get("items") or []}
+            found = [item["metadata"] for item in page.get("items") or []]
+            versions |= {metadata["uid"]: metadata["resourceVersion"] for metadata in found}
             version = version or page["metadata"]["resourceVersion"]
-        return uids, version
+        return versions, version
 
     async def pages(
         self, resource: Resource, namespace: str | None, selector: str, size: int, accept: str
@@ -220,7 +223,8 @@ class KubeClient:
             response = await self._call("GET", path, query, None, {"Accept": JSON}, limits)
             try:
                 if response.status != 200:
-                    raise error_of(response.status, parsed(await response.response.read()))
+                    answer = parsed(await response.response.read())
+                    raise error_of(response.status, answer, response.headers.get("Retry-After", ""))
                 async for line in response.response.content:
                     yield line
             finally:
@@ -238,8 +242,9 @@ class KubeClient:
         limits: aiohttp.ClientTimeout,
     ) -> RESTResponse:
         url = path + ("?" + urllib.parse.urlencode(query) if query else "")
+        written = apply_body(body) if body is not None and headers.get("Content-Type") == APPLY else body
         request = await self._api.param_serialize(
-            method, url, header_params=dict(headers), body=body, auth_settings=["BearerToken"]
+            method, url, header_params=dict(headers), body=written, auth_settings=["BearerToken"]
         )
         return await self._api.call_api(*request, _request_timeout=limits)
 

@@ -167,8 +167,8 @@ class Port(Protocol):
 
     async def list_identities(
         self, resource: Resource, namespace: str | None, *, selector: str = ""
-    ) -> tuple[set[str], str]:
-        """Return the uids of all objects that match and the resource version of that moment; no bodies are read."""
+    ) -> tuple[dict[str, str], str]:
+        """Return the resource version of each object that matches by its uid, and that of the moment; no bodies."""
         ...
 
     async def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:

@@ -67,6 +67,12 @@ class Metrics:
             ["reason", "result"],
             registry=self.registry,
         )
+        self._behind = Gauge(
+            "qwen_cached_serve_watch_behind_seconds",
+            "Seconds for which the API server has had a newer object of that kind than the watch told; 0: none.",
+            ["kind"],
+            registry=self.registry,
+        )
         self._leader = Gauge(
             "leader_election_master_status", "1 while this process leads.", ["name"], registry=self.registry
         )
@@ -110,6 +116,10 @@ class Metrics:
     def definition_lacks(self, fields: int) -> None:
         """Tell how many status fields the installed definition lacks."""
         self._unknown.set(fields)
+
+    def watch_behind(self, kind: str, seconds: float) -> None:
+        """Publish for how long a kind's watch has been behind; 0: it is not."""
+        self._behind.labels(kind).set(seconds)
 
     def leading(self, name: str, leads: bool) -> None:
         """Publish whether this process leads."""

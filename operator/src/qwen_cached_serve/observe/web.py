@@ -1,8 +1,10 @@
 """The operator's own HTTP endpoints: /healthz, /readyz and /metrics.
 
 /healthz is dumb on purpose (kopf's documentation warns that a clever liveness probe does harm): it answers while the
-event loop turns and no essential task has ended. /readyz says why when it is not ready, so that `kubectl describe`
-shows it.
+event loop turns, no essential task has ended, and no watch has been behind for `--watch-behind-seconds`. The last is
+certain when it is said (`control.watch_lag`), and a new process with new connections and lists is its cure.
+
+/readyz says why when it is not ready, so that `kubectl describe` shows it.
 """
 
 from __future__ import annotations
