@@ -726,6 +726,22 @@ async def test_what_runs_in_a_former_rendering_is_taken_over_as_it_is(release):
     assert bench.api.requests == []
 
 
+@pytest.mark.parametrize(("stalled", "revisions"), [("OptionalChildRefused", 1), ("ApplyRefused", 2)])
+async def test_a_refused_child_beside_the_pods_does_not_unsettle_them(release, stalled, revisions):
+    """Ready has the same reason for a refused PodMonitor as for a refused Deployment; Stalled tells them apart."""
+    bench = await left_behind()
+    before = stated(bench)
+    resource = bench.api.of(SERVES)["q"]
+    for entry in resource["status"]["conditions"]:
+        if entry["type"] in ("Ready", "Stalled"):
+            entry["reason"] = "ApplyRefused" if entry["type"] == "Ready" else stalled
+    bench.api.store(resource)
+    release(2)
+    await upgraded(bench)
+    assert len(bench.revisions()) == revisions
+    assert (stated(bench) == before) is (revisions == 1)
+
+
 async def test_an_edit_made_in_between_rolls_and_what_ran_stays_in_the_history(release):
     bench = await left_behind()
     before = stated(bench)

@@ -15,6 +15,7 @@ from qwen_cached_serve.control.cache import Snapshot
 from qwen_cached_serve.control.desired import Desired
 from qwen_cached_serve.core import names, ownership
 from qwen_cached_serve.core.conditions import state_of
+from qwen_cached_serve.core.lifecycle import OPTIONAL_CHILD_REFUSED
 from qwen_cached_serve.core.records import RESTART_ANNOTATION, Content
 from qwen_cached_serve.core.volumes import CODE
 from qwen_cached_serve.kube.port import (
@@ -132,5 +133,9 @@ def _settled(serve: Manifest) -> bool:
     return (
         status.get("observedGeneration") == serve["metadata"].get("generation")
         and state_of(conditions, "SpecAccepted").get("status") == "True"
-        and state_of(conditions, "Ready").get("reason") not in _NOT_APPLIED
+        # What is refused beside the pods is Ready's reason as well, and Stalled's own.
+        and (
+            state_of(conditions, "Ready").get("reason") not in _NOT_APPLIED
+            or state_of(conditions, "Stalled").get("reason") == OPTIONAL_CHILD_REFUSED
+        )
     )
