@@ -23,7 +23,7 @@ LOGGED = [geometry for geometry in GEOMETRIES if geometry.name in ("27B", "122B-
 
 
 def shared_memory() -> set[str]:
-    """Segments of vLLM's workers; a probe's engine has no cache server, whose segments other tests of this host make."""
+    """Segments of the workers; those of cache servers are other tests of this host."""
     return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("torch_")}
 
 
