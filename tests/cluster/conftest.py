@@ -6,6 +6,8 @@ failure. Every operator here logs in with a token of the ServiceAccount that `co
 binds it, so each test also proves that those permissions suffice.
 """
 
+import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -18,7 +20,9 @@ import yaml
 
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.client import KubeClient
+from tests.cluster.operator_resources import report
 from tests.cluster.operator_support import ROOT, Cluster, OperatorProcess
+from tests.cluster.registry import Registry
 from tests.machine import unavailable
 
 STAGES = tuple(str(path) for path in sorted((Path(__file__).parent / "stages").glob("*.yaml")))
@@ -124,3 +128,13 @@ async def start_operator(operator_kubeconfig, namespace, request):
 @pytest.fixture
 async def operator(start_operator):
     return await start_operator()
+
+
+@pytest.fixture
+async def registry(api, namespace):
+    made = Registry(api, namespace, report(784))
+    task = asyncio.create_task(made.run())
+    yield made
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

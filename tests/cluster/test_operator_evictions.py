@@ -1,73 +1,23 @@
 """Evictions on a real API server: a tag that moves under a running resource, mixed GPUs, a budget that says no, a cache
 that does not come back; and an operator that ends in the middle of it."""
 
-import asyncio
-import contextlib
 import json
 import signal
 
 import pytest
 
 from qwen_cached_serve.core import names
-from qwen_cached_serve.kube.port import DEPLOYMENTS, EVENTS, PODS, SERVES, ApiError
+from qwen_cached_serve.kube.port import DEPLOYMENTS, EVENTS, PODS, SERVES
 from tests.cluster.operator_resources import MESSAGE_ANNOTATION, condition, report, serve, serving
 from tests.cluster.operator_support import eventually
+from tests.cluster.registry import waiting
 from tests.cluster.test_operator_quiet import settled
-
-AWAITS = "qcs.test/awaits-report"
-
-
-class Registry:
-    """What a pod gets that is made now: the other half of a tag, as nodes and kubelets see it."""
-
-    def __init__(self, api, namespace, first):
-        self.api = api
-        self.namespace = namespace
-        self.choose = lambda _pod: first
-        self.least_ready = None
-        """The fewest pods that were ready at any moment since this was set to a number."""
-
-    async def run(self):
-        while True:
-            with contextlib.suppress(ApiError):  # a busy API server, or a pod that went meanwhile
-                await self.step()
-            await asyncio.sleep(0.05)
-
-    async def step(self):
-        pods = await self.api.list_all(PODS, self.namespace)
-        live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-        if self.least_ready is not None:
-            self.least_ready = min(self.least_ready, sum(is_ready(pod) for pod in live))
-        for pod in live:
-            annotations = pod["metadata"].get("annotations") or {}
-            text = None if MESSAGE_ANNOTATION in annotations else self.choose(pod)
-            if text:
-                patch = {"metadata": {"annotations": {MESSAGE_ANNOTATION: text}}}
-                await self.api.merge(PODS, self.namespace, pod["metadata"]["name"], patch, manager="test")
-
-
-def is_ready(pod):
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
-
-
-@pytest.fixture
-async def registry(api, namespace):
-    made = Registry(api, namespace, report(784))
-    task = asyncio.create_task(made.run())
-    yield made
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 def another_build():
     """The report of an image that differs in nothing but its build."""
     made = json.loads(report(784))
     return json.dumps(made | {"identity": f"{made['identity'][:-4]}beef"})
-
-
-def waiting(resource, **pod):
-    return {**resource, "spec": {**resource["spec"], "pod": {**pod, "annotations": {AWAITS: "yes"}}}}
 
 
 async def identities(api, namespace):
