@@ -43,6 +43,12 @@ PROBED = container("probe", {"terminated": ended(0, report(784))}, ready=True)
 SERVER_UP = container("cache-server", RUNNING, started=True, ready=True)
 
 
+def _condition(before, kind, status):
+    # As a kubelet does: what stays as it was keeps its time, or the pod would not count as available for a while.
+    since = before["lastTransitionTime"] if before and before["status"] == status else clock()
+    return {"type": kind, "status": status, "lastTransitionTime": since}
+
+
 class SimulatedKubelet:
     """Writes what a kubelet would into the status of one namespace's pods."""
 
@@ -63,11 +69,13 @@ class SimulatedKubelet:
 
     def says(self, pod, *, probe=PROBED, server=SERVER_UP, engine, ready=False):
         truth = "True" if ready else "False"
+        now = self.cluster.get("pod", pod["metadata"]["name"], "-n", self.namespace)
+        before = {one["type"]: one for one in now["status"].get("conditions", [])}
         conditions = [
-            {"type": kind, "status": "True" if kind == "Initialized" else truth, "lastTransitionTime": clock()}
+            _condition(before.get(kind), kind, "True" if kind == "Initialized" else truth)
             for kind in ("Initialized", "Ready", "ContainersReady")
         ]
-        known = [one for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
+        known = [one for kind, one in before.items() if kind == "PodScheduled"]
         status = {
             "phase": "Running",
             "conditions": known + conditions,
