@@ -6,6 +6,8 @@ costs more than all that is asked of it.
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -96,6 +98,18 @@ def test_a_pod_deleted_while_its_engine_loads_is_gone_within_seconds(node, appli
     print(json.dumps(figures))
     (ROOT / "build" / "reports" / "deleted-while-loading.json").write_text(json.dumps(figures, indent=1))
     assert seconds < LOADING_END_SECONDS < grace
+
+
+def test_top_shows_what_the_pod_does(node, tiny):
+    """Through the API server's proxy: N from the engine's metrics, L1 and the registration from the relay."""
+    (pod,) = node.pods(tiny)
+    qcs = (sys.executable, "-m", "qwen_cached_serve.cli.main")
+    command = [*qcs, "top", "-n", tiny, "--kubeconfig", node.kubeconfig, "--interval", "0.5", "-o", "json"]
+    (row,) = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert (row["resource"], row["pod"], row["phase"]) == ("tiny", pod["metadata"]["name"], "Running")
+    assert (row["engine"]["blockSize"], row["engine"]["running"]) == (352, 0)
+    assert (row["cacheServer"]["registered"], row["cacheServer"]["l1SizeBytes"]) == (1, 1 << 30)
+    assert row["cacheServer"]["l1UsedBytes"] > 0  # the gate's request has stored a chunk
 
 
 def test_a_killed_cache_server_neither_leaves_the_service_nor_loses_requests(node, tiny):
