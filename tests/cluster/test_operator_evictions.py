@@ -99,18 +99,21 @@ async def test_a_tag_moves_under_a_running_resource(cluster, api, namespace, sta
 
 @pytest.mark.case("B09")
 async def test_mixed_gpus_are_left_alone(cluster, api, namespace, operator, registry):
-    texts = {}
+    """Two nodes with a GPU each, of different models: a pod gets the one that no other pod has."""
+    gpus = {}
 
-    def by_age(pod):
-        gpu = ("NVIDIA L40S", "NVIDIA H200")[len(texts) % 2]
-        made = json.loads(report(784)) | {"gpu": gpu}
-        return texts.setdefault(pod["metadata"]["uid"], json.dumps(made | {"identity": f"v1-{gpu[-4:].lower():0>40}"}))
+    def free(pod):
+        others = [gpu for uid, gpu in gpus.items() if uid != pod["metadata"]["uid"]]
+        gpu = next(one for one in ("NVIDIA L40S", "NVIDIA H200") if one not in others)
+        gpus[pod["metadata"]["uid"]] = gpu
+        return json.dumps(json.loads(report(784)) | {"gpu": gpu, "identity": f"v1-{gpu[-4:].lower():0>40}"})
 
-    registry.choose = by_age
+    registry.choose = free
     cluster.apply(waiting(serve(namespace, replicas=2, **ROLL)))
     await eventually(lambda: serving(api, namespace), timeout=60)
     uids = (await identities(api, namespace)).keys()
     victim = (await api.list_all(PODS, namespace))[0]["metadata"]
+    del gpus[victim["uid"]]
     await api.delete(PODS, namespace, victim["name"], uid=victim["uid"])
     await eventually(lambda: serving(api, namespace), timeout=60)
     told = await eventually(lambda: compatible(api, namespace, "False"), timeout=60)
