@@ -15,6 +15,12 @@ N = 352
 LONG = [10 + (7 * index + index // 190) % 190 for index in range(4 * N + 92)]
 FEW = {"resources": {"requests": {"cpu": "250m"}}}
 """Two pods on two cores."""
+UNBOUND = [
+    {"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"},
+    {"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"},
+]
+"""By itself vLLM binds every engine of a node to the same core; of two workers that share one, the spinning one left
+the other 2 s of 360 (Linux 6.18), so that it never started."""
 CLIENT = Path(__file__).with_name("client.py").read_text(encoding="utf-8")
 STOP = "/tmp/stop"
 TWO_PODS_SECONDS = 3000

@@ -8,7 +8,7 @@ import pytest
 
 from localkube import cluster as clusters
 from tests.endurance import moved_tag
-from tests.endurance.support import FEW, TWO_PODS_SECONDS, N, external_hits, note, served, traffic
+from tests.endurance.support import FEW, TWO_PODS_SECONDS, UNBOUND, N, external_hits, note, served, traffic
 from tests.node_support import ROOT
 
 pytestmark = pytest.mark.timeout(3600)
@@ -50,7 +50,10 @@ def test_a_moved_tag_replaces_the_older_pod_and_loses_nothing(node, node_namespa
     namespace = node_namespace
     move_tag(ENGINE)
     resource = node.tiny(
-        "tiny", engine={"image": MOVING[ENGINE], **FEW}, cache=FEW, rollout={"onCompatibilityChange": "Roll"}
+        "tiny",
+        engine={"image": MOVING[ENGINE], "env": UNBOUND, **FEW},
+        cache=FEW,
+        rollout={"onCompatibilityChange": "Roll"},
     )
     resource["spec"]["replicas"] = 2
     node.apply(namespace, resource)
@@ -145,7 +148,7 @@ def test_entries_on_a_volume_outlive_the_pod_and_reach_no_other_build_or_checkpo
     move_tag(CHECKPOINT)
     node.shell.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(claim(namespace, tmp_path / "kv")))
     tier = {"name": "disk", "type": "Filesystem", "filesystem": {"claimName": VOLUME}}
-    resource = node.tiny("tiny", engine={"image": MOVING[ENGINE], **FEW}, cache={"l2": [tier], **FEW})
+    resource = node.tiny("tiny", engine={"image": MOVING[ENGINE], "env": UNBOUND, **FEW}, cache={"l2": [tier], **FEW})
     resource["spec"]["model"]["source"]["image"]["reference"] = MOVING[CHECKPOINT]
     node.apply(namespace, resource)
     node.wait_ready(namespace, "tiny")

@@ -14,6 +14,7 @@ from demo.shell import DemoError, http
 from tests.endurance.support import (
     FEW,
     TWO_PODS_SECONDS,
+    UNBOUND,
     N,
     external_hits,
     kill_engine,
@@ -36,7 +37,7 @@ KILLS = 3
 @pytest.fixture(scope="module")
 def tiny(node, module_namespace):
     """The namespace with a Ready resource `tiny` that has the long prompt in its cache."""
-    node.apply(module_namespace, node.tiny("tiny", engine=FEW, cache=FEW))
+    node.apply(module_namespace, node.tiny("tiny", engine={"env": UNBOUND, **FEW}, cache=FEW))
     node.wait_ready(module_namespace, "tiny")
     (pod,) = served(node, module_namespace)
     assert external_hits(node, module_namespace, pod["metadata"]["name"]) == 0
