@@ -47,7 +47,6 @@ def test_a_moved_tag_replaces_the_older_pod_and_loses_nothing(node, node_namespa
     """Somebody rebuilds the image under its tag, and one pod is lost. Its successor has another build in it and another
     identity; the older pod is evicted once the newer one serves, and then both are equal. Nobody edited anything.
     """
-    namespace = node_namespace
     move_tag(ENGINE)
     resource = node.tiny(
         "tiny",
@@ -56,31 +55,31 @@ def test_a_moved_tag_replaces_the_older_pod_and_loses_nothing(node, node_namespa
         rollout={"onCompatibilityChange": "Roll"},
     )
     resource["spec"]["replicas"] = 2
-    node.apply(namespace, resource)
-    node.wait_ready(namespace, "tiny", TWO_PODS_SECONDS)
-    before = node.resource(namespace, "tiny")["status"]
-    (old,) = set(identities(node, namespace).values())
-    first, second = sorted(pod["metadata"]["name"] for pod in served(node, namespace))
+    node.apply(node_namespace, resource)
+    node.wait_ready(node_namespace, "tiny", TWO_PODS_SECONDS)
+    before = node.resource(node_namespace, "tiny")["status"]
+    (old,) = set(identities(node, node_namespace).values())
+    first, second = sorted(pod["metadata"]["name"] for pod in served(node, node_namespace))
     move_tag(ENGINE, BUILD, moved_tag.read(ENGINE, BUILD) + "\n# rebuilt\n")
     found = {}
-    with traffic(node, namespace, "client-moved", found):
+    with traffic(node, node_namespace, "client-moved", found):
         began = time.monotonic()
-        node.shell.kubectl("delete", "pod", first, "-n", namespace, "--wait=false")
+        node.shell.kubectl("delete", "pod", first, "-n", node_namespace, "--wait=false")
 
         def equal_again():
-            now = identities(node, namespace)
+            now = identities(node, node_namespace)
             new = set(now.values()) - {old, None}
             return len(now) == 2 and not now.keys() & {first, second} and len(new) == 1 == len(set(now.values()))
 
         node.wait("both pods have the new identity", equal_again, seconds=TWO_PODS_SECONDS)
-        node.wait_ready(namespace, "tiny")
+        node.wait_ready(node_namespace, "tiny")
         found["seconds"] = round(time.monotonic() - began, 1)
-    status = node.resource(namespace, "tiny")["status"]
+    status = node.resource(node_namespace, "tiny")["status"]
     note("moved-tag", found)
     assert [one["pod"] for one in status["evictions"]] == [second]
     assert status["revision"]["updated"] == before["revision"]["updated"]
-    assert node.conditions(namespace, "tiny")["CacheCompatible"]["status"] == "True"
-    events = {event["reason"] for event in node.shell.list("events", namespace)}
+    assert node.conditions(node_namespace, "tiny")["CacheCompatible"]["status"] == "True"
+    events = {event["reason"] for event in node.shell.list("events", node_namespace)}
     assert "CompatibilityChanged" in events
     assert (found["lost"], found["sent"] > 0) == (0, True), found["why"]
 
@@ -143,23 +142,25 @@ def test_entries_on_a_volume_outlive_the_pod_and_reach_no_other_build_or_checkpo
     """Hits after a pod restart with the same identity. With another checkpoint at the same path none (by hand these
     were 8,576 wrong ones, facts/local-cluster.md §6), nor with another build of the image; and no errors.
     """
-    namespace, found = node_namespace, {}
+    found = {}
     move_tag(ENGINE)
     move_tag(CHECKPOINT)
-    node.shell.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(claim(namespace, tmp_path / "kv")))
+    node.shell.kubectl(
+        "apply", "-n", node_namespace, "-f", "-", stdin=json.dumps(claim(node_namespace, tmp_path / "kv"))
+    )
     tier = {"name": "disk", "type": "Filesystem", "filesystem": {"claimName": VOLUME}}
     resource = node.tiny("tiny", engine={"image": MOVING[ENGINE], "env": UNBOUND, **FEW}, cache={"l2": [tier], **FEW})
     resource["spec"]["model"]["source"]["image"]["reference"] = MOVING[CHECKPOINT]
-    node.apply(namespace, resource)
-    node.wait_ready(namespace, "tiny")
-    pod = served(node, namespace)[0]["metadata"]["name"]
-    seen = [identities(node, namespace)[pod]]
-    assert external_hits(node, namespace, pod) == 0
-    node.wait("the entries are on the volume", lambda: stored(node, namespace, pod) >= 4, seconds=120)
+    node.apply(node_namespace, resource)
+    node.wait_ready(node_namespace, "tiny")
+    pod = served(node, node_namespace)[0]["metadata"]["name"]
+    seen = [identities(node, node_namespace)[pod]]
+    assert external_hits(node, node_namespace, pod) == 0
+    node.wait("the entries are on the volume", lambda: stored(node, node_namespace, pod) >= 4, seconds=120)
 
-    pod = new_pod(node, namespace)
-    assert [identities(node, namespace)[pod]] == seen
-    found["same"] = external_hits(node, namespace, pod)
+    pod = new_pod(node, node_namespace)
+    assert [identities(node, node_namespace)[pod]] == seen
+    found["same"] = external_hits(node, node_namespace, pod)
 
     config = json.loads(moved_tag.read(CHECKPOINT, CONFIG))
     config["text_config"]["rms_norm_eps"] = 2 * config["text_config"].get("rms_norm_eps", 1e-6)
@@ -168,12 +169,12 @@ def test_entries_on_a_volume_outlive_the_pod_and_reach_no_other_build_or_checkpo
         "other build": (ENGINE, BUILD, moved_tag.read(ENGINE, BUILD) + "\n# rebuilt\n"),
     }.items():
         move_tag(*change)
-        pod = new_pod(node, namespace)
-        identity = identities(node, namespace)[pod]
+        pod = new_pod(node, node_namespace)
+        identity = identities(node, node_namespace)[pod]
         assert identity not in (*seen, None)
         seen.append(identity)
-        found[name] = external_hits(node, namespace, pod)
-        log = node.shell.kubectl("logs", "-n", namespace, pod, "-c", "cache-server")
+        found[name] = external_hits(node, node_namespace, pod)
+        log = node.shell.kubectl("logs", "-n", node_namespace, pod, "-c", "cache-server")
         assert [line for line in log.splitlines() if " ERROR" in line] == []
     note("volume", {"hit_tokens": found})
     assert found == {"same": 4 * N, "other checkpoint": 0, "other build": 0}

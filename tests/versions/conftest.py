@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,25 @@ def settings_of(geometry: Geometry, model: Path, **more: Any) -> ServeSettings:
     )
 
 
+def answers_of(
+    script: Path, release: Release, asked: Mapping[str, ServeSettings], folder: Path
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Run a script (`judge.py`, `engines.py`) in a release's interpreter: its answers by name, and its errors."""
+    pod = PodFolder(folder / "pod", next(iter(asked.values())), release.python)
+    questions = folder / "questions.json"
+    questions.write_text(json.dumps({name: dump(settings) for name, settings in asked.items()}), encoding="utf-8")
+    done = subprocess.run(
+        [release.python, str(script), str(pod.layout.code), str(questions)],
+        env=pod.environ(ENVIRON),
+        capture_output=True,
+        text=True,
+        timeout=BROKEN_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWERS")]
+    return json.loads(line.removeprefix("ANSWERS")), done.stderr
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What the probe's own code said of several settings, in one process of one release."""
@@ -95,20 +114,8 @@ def judged(release: Release, models: dict[str, Path], tmp_path_factory: pytest.T
     asked["four ranks"] = settings_of(small, models[small.name], tensor_parallel_size=4)
     asked["a GPU"] = settings_of(tiny, models[tiny.name], accelerator="GPU", gpu_count=1)
     asked["N settled elsewhere"] = asked[small.name]
-    folder = tmp_path_factory.mktemp(f"judged-{release.version}")
-    pod = PodFolder(folder / "pod", asked[tiny.name], release.python)
-    questions = folder / "questions.json"
-    questions.write_text(json.dumps({name: dump(settings) for name, settings in asked.items()}), encoding="utf-8")
-    done = subprocess.run(
-        [release.python, str(JUDGE), str(pod.layout.code), str(questions)],
-        env=pod.environ(ENVIRON),
-        capture_output=True,
-        text=True,
-        timeout=BROKEN_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWERS")]
-    return Judged(release, json.loads(line.removeprefix("ANSWERS")))
+    answers, _ = answers_of(JUDGE, release, asked, tmp_path_factory.mktemp(f"judged-{release.version}"))
+    return Judged(release, answers)
 
 
 class VersionPod(PodFolder):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qwen_cached_serve.inpod.facts import dump
-from tests.unit.inpod.pod_folder import PodFolder
-from tests.versions.conftest import BROKEN_SECONDS, ENVIRON, Judged, Release, settings_of
+from tests.versions.conftest import Judged, Release, answers_of, settings_of
 from tests.versions.geometries import GEOMETRIES, Geometry
 from tests.versions.test_versions_construct import prediction
 
@@ -25,22 +21,9 @@ ENGINES = Path(__file__).with_name("engines.py")
 @pytest.fixture(scope="session")
 def engines(release: Release, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What an engine of each geometry said."""
-    folder = tmp_path_factory.mktemp(f"engines-{release.version}")
     asked = {geometry.name: settings_of(geometry, models[geometry.name]) for geometry in GEOMETRIES}
-    pod = PodFolder(folder / "pod", asked[GEOMETRIES[0].name], release.python)
-    questions = folder / "questions.json"
-    questions.write_text(json.dumps({name: dump(settings) for name, settings in asked.items()}), encoding="utf-8")
-    done = subprocess.run(
-        [release.python, str(ENGINES), str(pod.layout.code), str(questions)],
-        env=pod.environ(ENVIRON),
-        capture_output=True,
-        text=True,
-        timeout=BROKEN_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWERS")]
-    answers: dict[str, Any] = json.loads(line.removeprefix("ANSWERS"))
-    assert all("labels" in answer for answer in answers.values()), done.stderr[-6000:]
+    answers, words = answers_of(ENGINES, release, asked, tmp_path_factory.mktemp(f"engines-{release.version}"))
+    assert all("labels" in answer for answer in answers.values()), words[-6000:]
     return answers
 
 
