@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want=$(cat requirements/bootstrap.txt requirements/dev.txt pyproject.toml | sha256sum | cut -d' ' -f1)
+want=$(cat tools/bootstrap.sh requirements/bootstrap.txt requirements/dev.txt pyproject.toml | sha256sum | cut -d' ' -f1)
 [ "$(cat .venv/.bootstrap 2>/dev/null || true)" = "$want" ] && exit 0
 
 python=${PYTHON:-}
@@ -25,4 +25,7 @@ echo "Preparing .venv (once per change of requirements/) …" >&2
 export VIRTUAL_ENV=$PWD/.venv
 .venv/bin/uv pip install --quiet --require-hashes -r requirements/bootstrap.txt -r requirements/dev.txt
 .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+# Compiled now: hundreds of short processes follow, and PYTHONDONTWRITEBYTECODE may be set for them. Some packages carry
+# templates that are no Python.
+.venv/bin/python -m compileall -qq -j 0 .venv/lib operator/src || true
 echo "$want" > .venv/.bootstrap

@@ -2,7 +2,8 @@
 
 The engine tier's quick tests run vLLM and LMCache as processes of this machine; the versions tier does so with older
 releases (`tools.engine_versions`). An environment lies in `${XDG_CACHE_HOME:-~/.cache}/qcs-engine-env/<key>`, key =
-hash of its requirement files and slim.py; it is made once, under a lock, and appears whole or not at all.
+hash of its requirement files, slim.py and the form of environments; it is made once, under a lock, and appears whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ IMAGE_PINS = Pins(_IMAGE / "requirements.txt", _IMAGE / "torch.txt")
 
 def home(pins: Pins = IMAGE_PINS) -> Path:
     """Folder of the environment for the current pins."""
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(f"{sys.version} {environments.FORM}".encode())
     for source in (pins.requirements, pins.torch, _SLIM):
         digest.update(source.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+FORM = "compiled"
+"""Changes when `install` does something else with the same files, for the keys of environments."""
 _COMPLETE = ".complete"
 
 
@@ -47,6 +49,7 @@ def install(target: Path, *requirements: Path) -> None:
             "--python",
             str(target),
             "--no-deps",
+            "--compile-bytecode",  # vLLM is imported a hundred times in a test run, maybe by processes that write none
             "--require-hashes",
             "-r",
             str(file),

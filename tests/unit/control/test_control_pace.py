@@ -20,8 +20,8 @@ class Clock:
         return self.now
 
 
-def status(reason="Serving", generation=1, **figures):
-    ready = {"type": "Ready", "status": "True", "reason": reason, "message": "words"}
+def status(reason="Serving", generation=1, ready="True", **figures):
+    ready = {"type": "Ready", "status": ready, "reason": reason, "message": "words"}
     return {"conditions": [ready], "observedGeneration": generation, **figures}
 
 
@@ -73,6 +73,30 @@ def test_what_was_said_lately_is_no_news():
     clock.now += 1
     assert pace.wait_seconds(KEY, status("A")) > 0
     assert pace.wait_seconds(KEY, status("C")) == 0
+
+
+def test_whether_it_serves_is_told_at_once_although_it_was_said_lately():
+    pace = busy(Clock())
+    write(pace, status(replicas=1), status(replicas=2))
+    assert pace.wait_seconds(KEY, status(replicas=3)) > 0
+    write(pace, status("Settling", ready="False"), status())
+    assert pace.wait_seconds(KEY, status(replicas=3)) > 0
+    write(pace, status("Settling", ready="False"))
+
+
+def test_flapping_between_two_answers_leaves_something_for_news():
+    clock = Clock()
+    pace, written = busy(clock), 0
+    states = itertools.cycle([status("Settling", ready="False"), status()])
+    for number in range(600):
+        one = next(states)
+        if pace.wait_seconds(KEY, one) == 0:
+            pace.wrote(KEY, one)
+            written += 1
+        else:
+            assert pace.wait_seconds(KEY, status(f"News{number}")) == 0
+        clock.now += 1
+    assert written <= BURST / 2 + 2 * 10
 
 
 def test_resources_do_not_wait_for_each_other():

@@ -6,6 +6,8 @@ PER_MINUTE, and at once with a new generation of the spec, since somebody is loo
 
 - a status whose headline (conditions without their words, revision, evictions) was not written within NEWS_SECONDS is
   news and goes while the stock lasts;
+- a status whose answers (True or False of ANSWERS) differ from the last one written goes while a quarter of it is left:
+  `kubectl wait`, Argo CD and alerts hang on those, and a pod that restarted and serves again says nothing new by it;
 - any other goes while half of it is left, and then as long as fewer than PER_MINUTE were written within a minute.
 
 A status that has to wait is not lost: whatever is true when its time comes is written.
@@ -24,6 +26,8 @@ from qwen_cached_serve.control.cache import Key
 PER_MINUTE = 2
 BURST = 20
 NEWS_SECONDS = 600.0
+ANSWERS = frozenset({"Ready", "Available", "Stalled", "Reconciling"})
+"""Conditions that people and tools wait for."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class _Written:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=PER_MINUTE))
     headlines: dict[str, float] = field(default_factory=dict)
     """When each was last written."""
+    answers: tuple[str, ...] = ()
+    """Those of the last status written."""
 
 
 class Pace:
@@ -52,7 +58,8 @@ class Pace:
         empty = max(0.0, (1.0 - known.stock) * 60.0 / PER_MINUTE)
         if now - known.headlines.get(headline(status), -NEWS_SECONDS) >= NEWS_SECONDS:
             return empty
-        if known.stock >= BURST / 2:
+        reserve = BURST / 4 if answers(status) != known.answers else BURST / 2
+        if known.stock >= reserve:
             return 0.0
         crowded = known.recent[0] + 60.0 - now if len(known.recent) == PER_MINUTE else 0.0
         return min(60.0, max(0.0, empty, crowded))
@@ -63,6 +70,7 @@ class Pace:
         known.stock -= 1.0
         known.recent.append(now)
         known.headlines[headline(status)] = now
+        known.answers = answers(status)
         for old in [one for one, at in known.headlines.items() if now - at >= NEWS_SECONDS]:
             del known.headlines[old]
 
@@ -78,6 +86,13 @@ class Pace:
         known.stock = min(float(BURST), known.stock + max(0.0, now - known.at) * PER_MINUTE / 60.0)
         known.at = now
         return known
+
+
+def answers(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a status answers to those who wait for it."""
+    return tuple(
+        sorted(f"{one['type']}={one['status']}" for one in status.get("conditions") or () if one["type"] in ANSWERS)
+    )
 
 
 def headline(status: Mapping[str, Any]) -> str:
