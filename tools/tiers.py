@@ -34,9 +34,11 @@ CI_RELEASES = ("0.29.0", "0.32.0")
 """Of vLLM, for the versions tier in CI; `make test-versions` has the oldest supported line, too."""
 TIERS = frozenset({"lint", "unit", "cluster", "chart", "versions", *CI_NODE_TIERS})
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""For tests that wait: on controllers and their grace periods (each worker has a control plane of its own), on a kubelet,
-on an engine that starts on one core. Files stay whole, since their tests share a cluster or a pod, and come in their
-folder's order.
+"""For tests of the node: a kubelet's waits and an engine's start use one core, each of its two processes imports vLLM
+after the other. Files stay whole, since their tests share a cluster or a pod, and come in their folder's order.
+"""
+TWO_CLUSTERS = ("-n", "2", "--dist", "worksteal")
+"""For the cluster tier: its tests wait for controllers, each in a namespace of its own, each worker on its own cluster.
 """
 
 # What the cluster tier needs comes first: containerd is only needed by the node.
@@ -188,7 +190,7 @@ def run_here(run: Run, wanted: set[str], *, built: bool) -> None:
         if "cluster" in wanted and cluster_gap:
             run.skip("cluster", cluster_gap)
         elif "cluster" in wanted and (built or run.built("build-cluster", lambda: builds[0].wait(0))):
-            run.stage("cluster", lambda: pytest("cluster", "-v", *TWO_WORKERS))
+            run.stage("cluster", lambda: pytest("cluster", "-v", *TWO_CLUSTERS))
         if "chart" in wanted:  # its tests build helm and promtool, or say what is missing
             run.stage("chart", lambda: pytest("chart", "-q"))
         if "versions" in wanted:

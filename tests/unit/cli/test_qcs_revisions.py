@@ -227,6 +227,10 @@ def test_two_files_are_compared_without_a_cluster(qcs, tmp_path: Path):
     new.write_text(yaml.safe_dump(resource(cache={"l1": {"size": "-1"}})))
     code, _, err = qcs("diff", "-f", new, "--against", old)
     assert (code, "spec.cache.l1.size" in err) == (1, True)
+    new.write_text(yaml.safe_dump(resource() | {"metadata": "hello"}))
+    for files in ((new, old), (old, new)):
+        code, _, err = qcs("diff", "-f", files[0], "--against", files[1])
+        assert (code, "metadata: this has to be an object" in err) == (1, True)
     new.write_text(yaml.safe_dump_all([resource(), resource()]))
     code, _, err = qcs("diff", "-f", new, "--against", old)
     assert (code, "holds 2 resources" in err) == (1, True)
@@ -243,11 +247,25 @@ def test_the_revision_before_is_chosen():
     assert rollback.choose(held, 3) == (three, three)  # the hold comes off
 
 
+def test_the_revision_before_is_one_that_ran():
+    """Not one whose roll failed, nor the same spec without the tuning that made its engine start."""
+    other = {"cache": {"l1": {"size": "100Gi"}, "chunkBlocks": 2}}
+    four, three = record(4), record(3, rejected_for="q36-1")
+    two, one = record(2, other, tuning_hash="t"), record(1, other)
+    assert rollback.choose(stored([four, three, two, one]), None) == (two, four)
+    tuned, plain, former = record(3, tuning_hash="t"), record(2), record(1, other)
+    assert rollback.choose(stored([tuned, plain, former]), None) == (former, tuned)
+    assert rollback.choose(stored([tuned, plain, former]), 2) == (plain, tuned)
+    assert rollback.choose(stored([record(2, content_hash="d"), record(1)]), None)[0].number == 1
+    assert rollback.choose(stored([record(2, image="other"), record(1)]), None)[0].number == 1
+
+
 @pytest.mark.parametrize(
     ("found", "to", "words"),
     [
         (Stored(resource(status={"observedGeneration": 2}), ()), None, "no revision is stored yet"),
         (stored([record(1)]), None, "no revision before 1"),
+        (stored([record(3), record(2, rejected_for="q36-1")]), None, "no revision before 3"),
         (stored([record(1)]), 1, "in use already"),
         (stored([record(2), record(1)]), 7, "there are 2, 1"),
         (stored([record(2), record(1)], observedGeneration=1), None, "try again"),

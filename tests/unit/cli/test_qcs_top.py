@@ -1,5 +1,6 @@
 """`qcs top` against a fake API server, whose proxy answers with recorded answers of both programs."""
 
+import contextlib
 import json
 import re
 import threading
@@ -59,10 +60,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(503, json.dumps({"kind": "Status", "message": "no endpoints"}))
 
     def answer(self, status, text):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
+        with contextlib.suppress(ConnectionError):  # a command that has ended waits for no answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
 
     def log_message(self, *_):
         pass

@@ -1,9 +1,11 @@
 """Evictions in order: written down, then sent, then told; at whatever moment the process ends."""
 
 import datetime as dt
+import json
 
 import pytest
 
+from qwen_cached_serve.api.v1alpha1.status import Status
 from qwen_cached_serve.control.cache import OWNER_UID_LABEL
 from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, Gpu, ProbeReport, ServeSettings, Versions
 from qwen_cached_serve.inpod.identity import with_identity
@@ -149,6 +151,19 @@ async def test_a_refusal_is_no_error_is_told_once_and_tried_again(error):
     assert events(bench).count("PodRecycled") == 1
     await bench.look()
     assert "heldBack" not in bench.status()["evictions"][0]
+
+
+async def test_a_long_denial_fits_into_the_status():
+    denial = Forbidden("admission webhook denied the request: " + "policy x. " * 400, status=403)
+    bench = await moved_tag()
+    bench.api.refuse["evict", "Pod"] = denial
+    await bench.look()
+    assert bench.status()["evictions"][0]["heldBack"].startswith("admission webhook denied")
+    Status.model_validate_json(json.dumps(bench.status()))
+    bench.now += dt.timedelta(minutes=1)
+    bench.api.refuse["evict", "Pod"] = denial
+    await bench.look()
+    assert verbs(bench) == [("evict", "Pod")]  # nothing new to write
 
 
 @pytest.mark.case("B52")

@@ -7,6 +7,7 @@ import pytest
 
 from qwen_cached_serve.control.apply import REFUSED_AGAIN_SECONDS
 from qwen_cached_serve.control.belonging import COLLECTING_SECONDS
+from qwen_cached_serve.control.desired import Designer
 from qwen_cached_serve.core import names
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
@@ -398,7 +399,8 @@ async def test_tokens_that_the_probed_size_rules_out_touch_no_child():
     bench = Bench()
     await bench.look()
     resource = bench.api.of(SERVES)["q"]
-    resource["status"]["blockSize"] = {"probed": 784}
+    settings = Designer(bench.defaults).desired(resource).probed_with
+    resource["status"]["blockSize"] = {"probed": 784, "probedWith": settings}
     bench.api.store(resource)
     before = {place: m for place, m in bench.api.objects.items() if place[0] not in ("QwenCachedServe", "Event")}
     bench.edit(engine={"vllm": {"maxNumBatchedTokens": {"policy": "Fixed", "value": 700}}})

@@ -284,15 +284,32 @@ async def test_a_rollback_holds_and_the_next_edit_ends_it():
     assert bench.condition("Stalled")["reason"] != "RolledBack"
 
 
-async def test_a_failed_roll_is_rolled_back_and_not_tried_again(release):
-    bench = await running(rollout={"onFailure": "RollBack"}, replicas=2)
-    first = bench.template()
-    bench.edit(rollout={"onFailure": "RollBack"}, replicas=2, **TWO_CHUNKS)
+@pytest.mark.parametrize("meanwhile", [{"replicas": 0}, {"lifecycle": "Stopped"}], ids=str)
+async def test_a_roll_that_fails_after_an_edit_without_pods_is_rolled_back(release, meanwhile):
+    roll_back = {"rollout": {"onFailure": "RollBack"}}
+    bench = await running(**roll_back)
+    [good] = bench.revisions()
+    for spec in (meanwhile, meanwhile | TWO_CHUNKS):
+        bench.edit(**roll_back, **spec)
+        await bench.look()
+        bench.settled()
+        await bench.look()
+        assert bench.status()["revision"]["current"] == good.name  # nobody knows yet whether the other's pods start
+        assert bench.condition("Ready")["status"] == "True"
+    bench.edit(**roll_back, **TWO_CHUNKS)
     await bench.look()
-    [good, bad] = bench.revisions()
+    refused_by_the_probe(bench, replicas=1)
+    await bench.look()
+    assert bench.revisions()[-1].rejected_for == good.name
+    await bench.look()
+    assert bench.condition("Stalled")["reason"] == "RolledBack"
+
+
+def refused_by_the_probe(bench, replicas):
+    """The first pod of the second revision: its probe refuses the model."""
     live = bench.api.of(DEPLOYMENTS)["q"]
     live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2"
-    bench.api.store(live | {"status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 1}})
+    bench.api.store(live | {"status": {"observedGeneration": 1, "replicas": replicas, "updatedReplicas": 1}})
     bench.api.store(replica_set(live, "new", "2"))
     refusal = error_message("ArchitectureNotSupported", "no such model", "choose another")
     state = {"terminated": {"exitCode": 1, "message": refusal, "reason": "Error"}}
@@ -308,6 +325,15 @@ async def test_a_failed_roll_is_rolled_back_and_not_tried_again(release):
         "status": {"phase": "Pending", "initContainerStatuses": [{"name": "probe", "state": state, "restartCount": 3}]},
     }
     bench.api.store(pod)
+
+
+async def test_a_failed_roll_is_rolled_back_and_not_tried_again(release):
+    bench = await running(rollout={"onFailure": "RollBack"}, replicas=2)
+    first = bench.template()
+    bench.edit(rollout={"onFailure": "RollBack"}, replicas=2, **TWO_CHUNKS)
+    await bench.look()
+    [good, bad] = bench.revisions()
+    refused_by_the_probe(bench, replicas=2)
     await bench.look()
     assert bench.condition("Stalled")["reason"] == "ArchitectureNotSupported"
     assert bench.revisions()[-1].rejected_for == good.name

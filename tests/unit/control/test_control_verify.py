@@ -92,6 +92,19 @@ async def test_unreachable_is_unknown_and_no_reason_to_look():
     assert len(queue) == 0
 
 
+async def test_whatever_a_pod_answers_the_others_are_asked():
+    class Broken(FakeReader):
+        async def read(self, address):
+            await super().read(address)
+            raise RecursionError
+
+    verifier, queue, pods = made(reader := Broken(None), pod())
+    await verifier.round()
+    assert (reader.asked, answer(verifier, pods[0].manifest()), len(queue)) == (["10.0.0.1"], None, 0)
+    await verifier.round()
+    assert len(reader.asked) == 1  # and it is left in peace for a while
+
+
 async def test_the_same_answer_again_is_no_reason_to_look_but_another_is():
     reader = FakeReader(GOOD, GOOD, LOST)
     verifier, queue, pods = made(reader, pod())

@@ -154,6 +154,15 @@ def test_a_start_is_told_step_by_step(resolved, pod, reason):
     assert short(result, "Available") == ("False", reason)
 
 
+def test_a_pod_that_stopped_answering_is_what_is_told_of_several(resolved):
+    made = resolved()
+    silent = serving_pod(made, "q36-6c4f8d-silent", ready=False)
+    result = judged(made, deployment(wanted=2, updated=2, available=1), [serving_pod(made), silent])
+    assert short(result, "Ready") == ("False", "NotReady")
+    assert short(result, "Reconciling") == ("True", "NotReady")
+    assert short(result, "Available") == ("True", "Serving")
+
+
 def test_a_pod_that_answers_is_not_yet_a_finished_roll(resolved):
     made = resolved()
     settling = judged(made, deployment(available=0), [serving_pod(made)])
@@ -605,6 +614,28 @@ def test_the_probe_decides_and_the_formula_only_remarks(resolved):
     assert result.status["blockSize"] == {"predicted": 784, "probed": 832, "verified": 832}
     assert result.status["plan"]["maxNumBatchedTokens"] == 1663
     assert "784 was predicted" in condition(result, "Probed")["message"]
+
+
+def test_n_is_shown_with_the_settings_that_it_was_probed_with(resolved):
+    """During a roll the N that is shown may still be that of the former pods."""
+    made = resolved()
+    block = judged(made, deployment(), [serving_pod(made)], probed_with="old").status["blockSize"]
+    assert (block["probed"], block["probedWith"]) == (784, "old")
+    former = serving_pod(made, "q36-old-abcde", template="old")
+    rolling = judged(
+        made, deployment(), [former], previous={"blockSize": block}, probed_with="new", sets=[replica_set()]
+    )
+    assert rolling.status["blockSize"]["probedWith"] == "old"
+    behind = deployment(generation=2)
+    for dep, previous, known in ((behind, {"blockSize": block}, "old"), (behind, {}, None), (deployment(), {}, "new")):
+        pods = [serving_pod(made)]
+        shown = judged(made, dep, pods, previous=previous, probed_with="new").status["blockSize"]
+        assert shown.get("probedWith") == known
+    other = serving_pod(
+        made, "q36-old-abcde", template="old", probe=status_of("probe", terminated(text=message(made, n=800)))
+    )
+    alone = judged(made, deployment(), [other], previous={"blockSize": block}, probed_with="new", sets=[replica_set()])
+    assert "probedWith" not in alone.status["blockSize"]
 
 
 def test_a_running_engine_with_another_n_is_reported(resolved):

@@ -154,6 +154,11 @@ def test_colours_and_line_breaks_are_taken_out() -> None:
         '{"schema": 1, "blockSize": 0, "kernelBlock": 784, "argvHash": "x"}',
         '{"schema": 1, "blockSize": 784, "argvHash": "x"}',
         "[" * 100000,
+        '{"schema": 1, "blockSize": 99999999999999999999, "kernelBlock": 784, "argvHash": "x"}',
+        '{"schema": 1, "blockSize": 784, "kernelBlock": -1, "argvHash": "x"}',
+        '{"error": {"code": "400", "message": "a web server\'s own"}}',
+        '{"error": {"code": "no reason", "message": "m"}}',
+        json.dumps({"error": {"code": "x" * 81, "message": "m"}}),
     ],
 )
 def test_what_is_not_ours_is_none(text: str) -> None:
@@ -164,6 +169,14 @@ def test_a_newer_writer_is_read() -> None:
     again = read('{"schema": 2, "blockSize": 784, "kernelBlock": 784, "argvHash": "x", "news": [1]}')
     assert isinstance(again, CompactReport)
     assert again.block_size == 784
+
+
+def test_what_another_program_wrote_is_cut_to_what_ours_writes() -> None:
+    report = {"schema": 1, "blockSize": 784, "kernelBlock": 784, "argvHash": "x", "gpu": "long\n" * 400}
+    again = read(json.dumps(report | {"gpuUuids": ["u" * 400] * 400}))
+    assert isinstance(again, CompactReport)
+    assert (len(again.gpu_name), "\n" in again.gpu_name) == (80, False)
+    assert (len(again.gpu_uuids), len(again.gpu_uuids[0])) == (16, 80)
 
 
 def test_the_argv_hash_tells_every_argument_apart() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.answers import error_of
+from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -83,6 +84,30 @@ async def test_a_broken_kubeconfig_says_so(tmp_path):
     path.write_text("current-context: a\nclusters: []\nusers: []\ncontexts: []\n")
     with pytest.raises(connection.ConnectionFailed, match="cannot be used"):
         await connection.load(connection.Origin(kubeconfig=str(path)))
+
+
+CONTEXT = """
+contexts: [{name: a, context: {cluster: a, user: u}}]
+current-context: a
+users: [{name: u, user: {token: t}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{{",
+        "[]",
+        "clusters: [{name: a, cluster: 7}]" + CONTEXT,
+        "clusters: [{name: a, cluster: {server: 'https://x.invalid:1', certificate-authority-data: '!!!'}}]" + CONTEXT,
+    ],
+)
+async def test_whatever_is_wrong_with_a_kubeconfig_is_one_line(tmp_path, text):
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(connection.ConnectionFailed) as failed:
+        await KubeClient.connect(connection.Origin(kubeconfig=str(path)))
+    assert "\n" not in str(failed.value)
 
 
 async def test_kubeconfig_gives_both_clients_the_same_credentials(tmp_path):

@@ -56,6 +56,20 @@ async def reader(programs):
     await made.close()
 
 
+@pytest.mark.parametrize("status", ["[" * 100_000, "{", "[]", '{"chunk_size": "x"}'])
+async def test_an_answer_that_is_no_status_is_not_known(programs, reader, status):
+    programs.status = 200, status
+    assert await reader.read("127.0.0.1") is None
+
+
+async def test_labels_that_are_none_end_nothing(programs, reader):
+    """Also a word of half a megabyte without an end: looked at once, not from each of its characters."""
+    programs.metrics = 200, f"vllm:cache_config_info{{{'a' * 500_000}}} 1.0\n"
+    assert (await reader.read("127.0.0.1")).engine_block_size is None
+    programs.metrics = 200, f'vllm:cache_config_info{{block_size="{"9" * 5000}"}} 1.0\n'
+    assert (await reader.read("127.0.0.1")).engine_block_size is None
+
+
 async def test_recorded_answers_are_understood(programs, reader):
     seen = await reader.read("127.0.0.1")
     assert seen.registered is True

@@ -101,6 +101,8 @@ def _one(file: str) -> Manifest:
     if len(documents) != 1:
         raise CliError(f"{file}: holds {len(documents)} resources; diff takes one at a time")
     document: Manifest = documents[0].data
+    with told_as_errors():
+        parse(document)  # what follows takes it apart
     return document
 
 

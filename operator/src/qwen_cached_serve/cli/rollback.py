@@ -59,9 +59,9 @@ def choose(stored: Stored, to: int | None) -> tuple[Record, Record]:
         raise CliError(f"{name}: the spec was refused and its pods run the one before already; correct the spec")
     latest = stored.records[0]
     if to is None:
-        target = next((record for record in stored.records if record.number < used.number), None)
+        target = next((record for record in stored.records if _before(record, used)), None)
         if target is None:
-            raise CliError(f"{name}: there is no revision before {used.number}")
+            raise CliError(f"{name}: there is no revision before {used.number} that could be gone back to")
     else:
         target = next((record for record in stored.records if record.number == to), None)
         if target is None:
@@ -74,3 +74,13 @@ def choose(stored: Stored, to: int | None) -> tuple[Record, Record]:
     if target.name == used.name:
         raise CliError(f"{name}: revision {target.number} is in use already")
     return target, latest
+
+
+def _before(record: Record, used: Record) -> bool:
+    """Whether it is one that somebody means by "the one before".
+
+    Not one whose roll failed, and not the same spec before the operator tuned it: its engine did not start.
+    """
+    same = (record.spec_hash, record.image) == (used.spec_hash, used.image)
+    untuned = same and record.tuning_hash != used.tuning_hash
+    return record.number < used.number and not record.rejected_for and not untuned

@@ -25,12 +25,12 @@ from qwen_cached_serve.core.children import children
 from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
 from qwen_cached_serve.core.inputs import spec_hash, tuning_hash
 from qwen_cached_serve.core.plan import Plan, plan_resource
+from qwen_cached_serve.core.probed_with import digest_of
 from qwen_cached_serve.core.records import Content
 from qwen_cached_serve.core.resolve import Resolved, ResolveError, resolve
 from qwen_cached_serve.core.revision import Inputs
 from qwen_cached_serve.core.tuning import Tuning, as_data, tuned
 from qwen_cached_serve.inpod import bundle
-from qwen_cached_serve.inpod.facts import TokensPerStep
 from qwen_cached_serve.inpod.flags import tokens_per_step
 from qwen_cached_serve.inpod.profiles import load_profiles
 from qwen_cached_serve.inpod.refusal import Refusal
@@ -61,6 +61,8 @@ class Desired:
     """The manifests as JSON: hundreds of resources are remembered."""
     tuning: Tuning = ()
     """What of it the operator adjusted by itself."""
+    probed_with: str = ""
+    """Digest of everything that N may depend on (`core.probed_with`)."""
 
     def manifests(self) -> list[Manifest]:
         """Return the manifests, stamped with their hashes; ConfigMaps condensed (see `drift.condensed`)."""
@@ -97,8 +99,7 @@ class Designer:
             return known[1]
         parsed = _parse(serve)
         resolved = self._resolve(parsed)
-        before = known[1].resolved if known is not None and known[0][0] == version[0] else None
-        _refuse_impossible_tokens(serve, resolved, before)
+        _refuse_impossible_tokens(serve, resolved)
         inputs = Inputs(
             spec_hash=spec_hash(parsed.spec),
             tuning_hash="",
@@ -135,6 +136,7 @@ class Designer:
             content_hash=content_of(spec, whole).hash,
             text=packed(whole),
             tuning=tuning,
+            probed_with=digest_of(resolved),
         )
 
     def whole(self, desired: Desired) -> tuple[Manifest, ...]:
@@ -212,7 +214,7 @@ def content_of(spec: Mapping[str, Any], whole: Iterable[Manifest], tuning: Tunin
     )
 
 
-def _refuse_impossible_tokens(serve: Manifest, resolved: Resolved, before: Resolved | None) -> None:
+def _refuse_impossible_tokens(serve: Manifest, resolved: Resolved) -> None:
     """Refuse a new `Fixed` number of tokens that the probed N rules out: rolling it out would only end what serves.
 
     Nothing is concluded without a probed N, from an N that other settings gave, or about a spec that was accepted
@@ -223,8 +225,9 @@ def _refuse_impossible_tokens(serve: Manifest, resolved: Resolved, before: Resol
 
     """
     status = serve.get("status") or {}
-    probed = (status.get("blockSize") or {}).get("probed")
-    if not probed or _accepted(serve, status) or (before and _shape(before) != _shape(resolved)):
+    block = status.get("blockSize") or {}
+    probed = block.get("probed")
+    if not probed or _accepted(serve, status) or block.get("probedWith") != digest_of(resolved):
         return
     try:
         lmcache = (status.get("resolved") or {}).get("lmcache")
@@ -239,16 +242,6 @@ def _accepted(serve: Manifest, status: Mapping[str, Any]) -> bool:
     if status.get("observedGeneration") != serve["metadata"].get("generation"):
         return False
     return any(entry["type"] == "SpecAccepted" and entry["status"] == "True" for entry in status.get("conditions", ()))
-
-
-def _shape(resolved: Resolved) -> tuple[object, ...]:
-    """Return everything that N may depend on."""
-    settings = resolved.settings
-    engine = dataclasses.replace(settings.engine, tokens_per_step=TokensPerStep())
-    return (
-        (settings.model, settings.revision, settings.gpu_count, engine, settings.cache.enabled),
-        (resolved.image, resolved.model, resolved.gpu, resolved.engine_env, resolved.pod),
-    )
 
 
 _SAMPLE: Manifest = {

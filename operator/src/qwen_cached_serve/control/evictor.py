@@ -15,6 +15,7 @@ import structlog
 from qwen_cached_serve.control.reporter import Reporter
 from qwen_cached_serve.core.events import recycled
 from qwen_cached_serve.core.eviction_memory import Eviction
+from qwen_cached_serve.core.refusals import shorten
 from qwen_cached_serve.kube.port import Budget, Forbidden, Manifest, Port
 from qwen_cached_serve.observe.metrics import Metrics
 
@@ -54,7 +55,8 @@ class Evictor:
             if isinstance(refusal, Forbidden) and refusal.namespace_terminating:
                 raise
             self._metrics.evicted(eviction.reason, "held_back")
-            return {} if refusal.message == eviction.held_back else {eviction.uid: refusal.message}
+            words = shorten(refusal.message)  # a policy engine's denial may be long
+            return {} if words == eviction.held_back else {eviction.uid: words}
         self._metrics.evicted(eviction.reason, "evicted" if there else "gone")
         self._sent[eviction.uid] = None
         while len(self._sent) > _SENT:

@@ -175,6 +175,7 @@ class Reconciler:
             generation=int(snapshot.serve["metadata"].get("generation") or 0),
             resolved=choice.desired.resolved if choice else None,
             plan=choice.desired.plan if choice else None,
+            probed_with=choice.desired.probed_with if choice else "",
             problems=problems,
             previous=snapshot.serve.get("status") or {},
             edit_waits=_edit_waits(snapshot, choice, self._problem),

@@ -12,10 +12,14 @@ import random
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import structlog
+
 from qwen_cached_serve.control.cache import Cache, Key
 from qwen_cached_serve.control.queue import WorkQueue
 from qwen_cached_serve.core.observed import CACHE_SERVER, ENGINE, Observation, PodObservation, Verification, read_pod
 from qwen_cached_serve.kube.port import Manifest
+
+log = structlog.get_logger(__name__)
 
 PERIOD_SECONDS = 60.0
 UNREACHABLE_SECONDS = 600.0
@@ -71,7 +75,12 @@ class Verifier:
             await asyncio.gather(*(self._ask(*entry) for entry in due[start : start + CONCURRENCY]))
 
     async def _ask(self, key: Key, pod: PodObservation, address: str) -> None:
-        answer = await self._reader.read(address)
+        try:
+            answer = await self._reader.read(address)
+        except Exception:
+            # Whatever a pod answers, it must not end the operator.
+            log.exception("answer of a pod cannot be read", pod=pod.name, address=address)
+            answer = None
         known = self._known.get(pod.uid)
         before = known.answer if known and known.life == _life(pod) else None
         pause = PERIOD_SECONDS if answer else UNREACHABLE_SECONDS

@@ -126,7 +126,8 @@ def on_the_way(view: View) -> tuple[str, str]:
     if not phases:
         return "RollInProgress", "Pods are being created."
     order = list(Phase)
-    slowest = min(phases, key=order.index)
+    # A pod that answers is never what is waited for, though others come later in a start: NotReady, Failing.
+    slowest = min((one for one in phases if one is not Phase.SERVING), key=order.index, default=Phase.SERVING)
     late = ""
     if view.deployment and view.deployment.deadline_exceeded:
         late = " This takes longer than spec.engine.startupTimeoutSeconds allows for; it is still loading."

@@ -186,17 +186,29 @@ def _resolved(view: View) -> dict[str, Any]:
     return shown
 
 
-def _block_size(view: View) -> dict[str, int]:
+def _block_size(view: View) -> dict[str, Any]:
     plan = view.subject.plan
     sizes = domain.block_sizes(view)
-    shown: dict[str, int] = {}
+    shown: dict[str, Any] = {}
     if plan and plan.predicted:
         shown["predicted"] = plan.predicted.block_size
     if len(sizes) == 1:
         shown["probed"] = sizes[0]
+        if probed_with := _probed_with(view, sizes[0]):
+            shown["probedWith"] = probed_with
         if domain.block_size_verified(view).status == "True":
             shown["verified"] = sizes[0]
     return shown
+
+
+def _probed_with(view: View, size: int) -> str:
+    """Return for which settings the N that is shown holds; during a roll it may still be that of the former pods."""
+    deployment = view.deployment
+    taken_up = deployment is not None and deployment.current and bool(deployment.template_hash)
+    if taken_up and any(pod.block_size == size for pod in view.current):
+        return view.subject.probed_with
+    former = view.subject.previous.get("blockSize") or {}
+    return str(former.get("probedWith") or "") if former.get("probed") == size else ""
 
 
 def _identities(view: View) -> list[dict[str, Any]]:
@@ -264,7 +276,10 @@ def _revision(view: View) -> dict[str, Any]:
     if revision is None or not revision.updated:
         return dict(former)
     settled = view.rolled_out and not view.subject.edit_waits and not view.subject.apply_error
-    current = revision.updated if settled else former.get("current")
+    # At no replicas everything counts as rolled out, but nobody knows whether the revision's pods start: the one whose
+    # pods did last stays, so that a roll which fails later has something to go back to.
+    ran = settled and view.deployment is not None and view.deployment.wanted > 0
+    current = revision.updated if ran else former.get("current")
     shown: dict[str, Any] = {"updated": revision.updated}
     if current:
         shown["current"] = current

@@ -24,6 +24,8 @@ class Subject:
     resolved: Resolved | None
     """None when the spec was refused; `problems` says why then."""
     plan: Plan | None = None
+    probed_with: str = ""
+    """Digest of everything that N depends on (`core.probed_with`), empty when the spec was refused."""
     problems: tuple[str, ...] = ()
     previous: Mapping[str, Any] = field(default_factory=dict)
     """The status as it is stored now."""

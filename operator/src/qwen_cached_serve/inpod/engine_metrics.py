@@ -7,7 +7,10 @@ import re
 METRICS_LIMIT_BYTES = 8 << 20
 """The most that is read of an answer; an engine's is far below 1 MiB."""
 _CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# A name begins where no word goes on: otherwise a long word that is no label is tried from each of its characters.
+_LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def cache_config(metrics: str) -> dict[str, str] | None:
@@ -23,6 +26,6 @@ def engine_block_size(metrics: str) -> int | None:
     """
     labels = cache_config(metrics) or {}
     for name in ("effective_attention_block_size", "block_size"):
-        if labels.get(name, "").isdecimal():
+        if _NUMBER.fullmatch(labels.get(name, "")):
             return int(labels[name])
     return None

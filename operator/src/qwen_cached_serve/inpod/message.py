@@ -20,6 +20,10 @@ from .facts import SCHEMA_VERSION, TERMINATION_MESSAGE_LIMIT_BYTES, ProbeReport
 _TEXT_CHARACTERS = 80
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LIST_ITEMS = 16
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
+"""What Kubernetes takes as a condition's reason; anything can write a termination message."""
+_LARGEST = 2**63 - 1
+"""Of an integer in a Kubernetes object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,9 @@ def error_message(code: str, message: str, hint: str = "") -> str:
 def read(text: str) -> CompactReport | ProbeFailure | None:
     """Read a termination message; None when it is not one of ours (empty, a program's own words, cut off).
 
-    Keys that a newer writer added are ignored, so that an older operator still reads N.
+    Anything that runs in the container can have written it: texts are cut as the writer cuts them, and a code that
+    cannot be a condition's reason is not one of ours, so that what is read fits into the resource's status. Keys that a
+    newer writer added are ignored, so that an older operator still reads N.
     """
     try:
         data = json.loads(text)
@@ -170,7 +176,9 @@ def read(text: str) -> CompactReport | ProbeFailure | None:
         return None
     if isinstance(error := data.get("error"), dict):
         code, message, hint = (error.get(key, "") for key in ("code", "message", "hint"))
-        if isinstance(code, str) and code and isinstance(message, str) and isinstance(hint, str):
+        if not all(isinstance(part, str) for part in (code, message, hint)):
+            return None
+        if _CODE.fullmatch(code):
             return ProbeFailure(code, message, hint)
         return None
     return _read_report(data)
@@ -190,9 +198,9 @@ def _read_report(data: dict[str, Any]) -> CompactReport | None:
             value = tuple(value)
         if expected is float and type(value) is int:
             value = float(value)
-        if type(value) is not expected:
+        if type(value) is not expected or (isinstance(value, int) and not 0 <= value <= _LARGEST):
             return None
-        values[spec.name] = value
+        values[spec.name] = tuple(_clip(value)) if expected is tuple else _clip(value)
     if values["block_size"] <= 0 or values["schema"] < SCHEMA_VERSION:
         return None
     return CompactReport(**values)

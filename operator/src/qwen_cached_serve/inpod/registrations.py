@@ -37,7 +37,10 @@ def parse_status(status: bytes) -> ServerStatus:
         ValueError: not the cache server's status.
 
     """
-    data = json.loads(status)
+    try:
+        data = json.loads(status)
+    except RecursionError as error:  # nested too deeply: whatever answers there, it is no cache server
+        raise ValueError("the answer is not the cache server's status") from error
     if not isinstance(data, dict) or not isinstance(data.get("chunk_size"), int):
         raise ValueError("the answer is not the cache server's status")
     ids = data.get("registered_gpu_ids")

@@ -76,7 +76,7 @@ class KubeClient:
         """
         configuration = await connection.load(origin)
         configuration.connection_pool_maxsize = 0  # no limit: every watch holds a connection
-        api = ApiClient(configuration)
+        api = connection.client(configuration)
         api.user_agent = FIELD_MANAGER
         return cls(api, origin, observe=observe)
 

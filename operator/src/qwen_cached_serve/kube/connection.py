@@ -10,8 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import Configuration
+from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config.config_exception import ConfigException
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -65,7 +66,33 @@ async def load(origin: Origin) -> Configuration:
         )
     except ConfigException as error:
         raise ConnectionFailed(f"the kubeconfig or ServiceAccount cannot be used: {error}") from error
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+        # The library takes a file for granted that has the right form.
+        raise ConnectionFailed(
+            f"{path or 'the ServiceAccount'} is no usable kubeconfig ({type(error).__name__}: {_one_line(error)}): "
+            "check it with `kubectl config view`"
+        ) from error
     return configuration
+
+
+def client(configuration: Configuration) -> ApiClient:
+    """Return the library's client; certificates and keys are read here.
+
+    Raises:
+        ConnectionFailed: one of them cannot be used.
+
+    """
+    try:
+        return ApiClient(configuration)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConnectionFailed(
+            f"certificate authority, client certificate or key for {configuration.host} cannot be used: "
+            f"{_one_line(error)}"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _kubeconfig(origin: Origin) -> str:

@@ -57,6 +57,8 @@ class BlockSizeStatus(StatusModel):
     """By formula, before any pod exists."""
     probed: int | None = None
     """By the probe in the serving pods."""
+    probed_with: Name | None = None
+    """Digest of the settings that `probed` holds for."""
     verified: int | None = None
     """By the running engine and its cache server."""
 

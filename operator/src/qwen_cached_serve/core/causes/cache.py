@@ -191,7 +191,8 @@ RULES = (
     ),
     rule(
         "L2Unreachable",
-        r"Received error for address `(?P<address>[^`\n]{1,260})`: (?P<words>[^\n]{0,160})",
+        # In capitals it is the store's answer (a code, maybe cut), not the way to it.
+        r"Received error for address `(?P<address>[^`\n]{1,260})`: (?P<words>(?![A-Z]{2})\S[^\n]{1,160})",
         "The Valkey at {address} cannot be reached: {words}",
     ),
     rule("L2ClientMissing", r"Valkey support requires the glide_sync module"),

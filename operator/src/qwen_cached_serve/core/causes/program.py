@@ -147,7 +147,8 @@ RULES = (
     ),
     rule(
         "BadEngineArgs",
-        r"\d+ validation errors? for (?P<config>\w+Config)\b(?:[^\n]*\n)? *(?:Value error|Assertion failed), "
+        r"(?<!\d)\d{1,4} validation errors? for (?P<config>\w+Config)\b(?:[^\n]*\n)? *"
+        r"(?:Value error|Assertion failed), "
         r"(?P<words>[^\n\[]{1,240})",
         "The engine refuses its arguments: {words}",
         tier=Tier.SYMPTOM,
