@@ -87,6 +87,69 @@ def test_a_distribution_of_this_interpreter(tmp_path: Path, monkeypatch: pytest.
     assert build_hash("vllm", ("vllm",)) not in (first, by_files, ABSENT)
 
 
+def test_names_of_installed_wheels_are_those_of_former_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods that run must keep their store over an upgrade of the operator."""
+    install(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert build_hash("vllm", ("vllm",)) == "c170668fb500f3e9"
+    (tmp_path / "vllm/__init__.py").write_text("x = 2\n")
+    assert build_hash("vllm", ("vllm",)) == "0eaaf0543c9a210b"
+
+
+def test_an_installed_wheel_is_not_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that lies behind a link, as site-packages do in some images."""
+    install(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.setattr(builds, "_tree_lines", None)
+    for root in ("real", "link"):
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(str(tmp_path / root))
+            assert build_hash("vllm", ("vllm",)) == "c170668fb500f3e9"
+
+
+def install_editable(root: Path, source: Path) -> None:
+    """As `pip install -e` leaves it: a pointer and bookkeeping, no row of the package."""
+    info = root / "vllm-1.0.dist-info"
+    info.mkdir(parents=True)
+    metadata = FILES["vllm-1.0.dist-info/METADATA"]
+    pointer = str(source).encode()
+    (info / "METADATA").write_bytes(metadata)
+    (root / "__editable__.vllm-1.0.pth").write_bytes(pointer)
+    rows = (row("__editable__.vllm-1.0.pth", pointer), row("vllm-1.0.dist-info/METADATA", metadata))
+    (info / "RECORD").write_text("\n".join([*rows, "vllm-1.0.dist-info/RECORD,,"]))
+
+
+@pytest.mark.parametrize("file", ["__init__.py", "_C.abi3.so", "models/qwen.py", "csrc/scan.cuh"])
+def test_sources_of_an_editable_install_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    site, source = tmp_path / "site", tmp_path / "src"
+    install_editable(site, source)
+    for name in ("__init__.py", file):
+        (source / "vllm" / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / "vllm" / name).write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(source))
+    monkeypatch.syspath_prepend(str(site))
+    before = build_hash("vllm", ("vllm",))
+    assert before == build_hash("vllm", ("vllm",)) != ABSENT
+    (source / "vllm" / file).write_text("x = 2\n")
+    assert build_hash("vllm", ("vllm",)) not in (before, ABSENT)
+
+
+def test_a_copy_that_import_prefers_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patched package on PYTHONPATH: the RECORD is the wheel's, what runs is not."""
+    install(tmp_path / "site")
+    copy = tmp_path / "patches/vllm/__init__.py"
+    copy.parent.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    found = [build_hash("vllm", ("vllm",))]
+    monkeypatch.syspath_prepend(str(tmp_path / "patches"))
+    for text in ("x = 1\n", "x = 2\n"):
+        copy.write_text(text)
+        found.append(build_hash("vllm", ("vllm",)))
+    assert len(set(found)) == 3
+
+
 def test_what_is_not_there_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setitem(sys.modules, "no_such_package", None)

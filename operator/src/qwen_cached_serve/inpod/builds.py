@@ -3,7 +3,8 @@
 A wheel's RECORD lists every file with its hash, so the hash of it names the build. Installers add bookkeeping of their
 own and order lines differently; what they add is left out, and the lines are sorted: the same wheel is the same build
 wherever it was installed. Images are patched in place, too (`sed` on a file of site-packages): files whose size is not
-the recorded one count with what they hold, and so does every Python file of vLLM and LMCache.
+the recorded one count with what they hold, and so does every Python file of vLLM and LMCache. Where import takes the
+package from elsewhere than RECORD says (`pip install -e`, a patched copy on PYTHONPATH), the files there count, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 _READ_WHOLE = frozenset({"vllm", "lmcache"})
 _BOOKKEEPING = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"})
 _CODE = (".py", ".so", ".json", ".cubin", ".ptx")
+_SOURCES = (".cu", ".cuh", ".h", ".hpp", ".inc", ".c", ".cc", ".cpp", ".jinja")
+"""What kernels are compiled from while an engine runs; a RECORD lists it, a source tree has only the files."""
 _WHOLE_BYTES = 4 << 20
 """Files up to this size are hashed whole when they differ; of larger ones (stripped libraries) both ends and size."""
 _THREADS = 8
@@ -50,7 +53,8 @@ def build_hash(package: str, distributions: Iterable[str]) -> str:
         if record is None:
             break
         root = Path(str(distribution.locate_file("")))
-        return _digest(record_lines(record, root, whole=package in _READ_WHOLE))
+        lines = record_lines(record, root, whole=package in _READ_WHOLE)
+        return _digest(lines + _lines_elsewhere(package, record, root))
     folder = _package_folder(package)
     # Installed without a RECORD (a distribution's package, a source tree): the files themselves.
     return _digest(_tree_lines(folder)) if folder else ABSENT
@@ -62,6 +66,29 @@ def record_lines(record: str, root: Path, *, whole: bool) -> list[str]:
     with ThreadPoolExecutor(_THREADS) as pool:
         changes = pool.map(lambda row: _change(root, row, whole=whole), rows)
         return sorted(",".join(row) for row in rows) + sorted(change for change in changes if change)
+
+
+def _lines_elsewhere(package: str, record: str, root: Path) -> list[str]:
+    """The files that import takes, where they are not those of the RECORD; nothing for a wheel that was installed.
+
+    An editable install's RECORD lists a pointer to the sources and its own bookkeeping: two trees looked alike.
+    """
+    folder = _package_folder(package)
+    if folder is None or (_lists(record, package) and _same(folder, root / package)):
+        return []
+    return [f"elsewhere {line}" for line in _tree_lines(folder, (*_CODE, *_SOURCES))]
+
+
+def _lists(record: str, package: str) -> bool:
+    return any(line.startswith((f"{package}/", f'"{package}/')) for line in record.splitlines())
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether both names lead to one folder, through whatever links."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _belongs(path: str) -> bool:
@@ -109,8 +136,8 @@ def _package_folder(package: str) -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def _tree_lines(folder: Path) -> list[str]:
-    files = [path for path in folder.rglob("*") if path.suffix in _CODE and path.is_file()]
+def _tree_lines(folder: Path, suffixes: tuple[str, ...] = _CODE) -> list[str]:
+    files = [path for path in folder.rglob("*") if path.suffix in suffixes and path.is_file()]
     with ThreadPoolExecutor(_THREADS) as pool:
         return sorted(pool.map(lambda path: f"{path.relative_to(folder)} {_content(path, path.stat().st_size)}", files))
 
