@@ -74,6 +74,25 @@ def test_variables_of_the_pod_itself_are_told_apart(resolved):
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "own"),
+    [
+        ("tcp://$(QCS_NODE_NAME):1", True),
+        ("$$$(QCS_NODE_NAME)", True),
+        ("$$(QCS_NODE_NAME)", False),
+        ("$(HF_TOKEN) QCS_NODE_NAME", False),
+        ("$(QCS_NODE_NAME", False),
+    ],
+)
+def test_references_to_the_operators_own_field_of_the_pod(resolved, value, own):
+    """As Kubernetes expands them: `$$` is a dollar, and what it makes of a node's name differs from node to node."""
+    env = [{"name": "A", "value": value}, {"name": "B", "value": "$(A)"}]
+    made = resolved({"engine": {"env": env}, "cache": {"env": env}})
+    assert made.settings.pod_variables == (("A", "B") if own else ())
+    shown = f"A={'a field of the pod' if own else value}"
+    assert made.settings.cache.environment[0] == shown
+
+
 @pytest.mark.parametrize("path", ["../other", "/abs"])
 def test_paths_stay_inside_the_claim(resource, path):
     from qwen_cached_serve.api.validate import InvalidResource, parse

@@ -12,6 +12,7 @@ from typing import Any
 from qwen_cached_serve.api.v1alpha1.environment import EnvVar, SecretKeySelector
 from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE
 from qwen_cached_serve.core.resolve import Resolved
+from qwen_cached_serve.core.variables import NODE_NAME
 from qwen_cached_serve.inpod.environment import quiet
 from qwen_cached_serve.inpod.facts import CACHE_DIR
 
@@ -81,7 +82,7 @@ def _entries(values: dict[str, str]) -> list[EnvEntry]:
 
 
 def _node_name() -> EnvEntry:
-    return {"name": "QCS_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return {"name": NODE_NAME, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 
 
 def _from_secret(name: str, selector: SecretKeySelector) -> EnvEntry:
