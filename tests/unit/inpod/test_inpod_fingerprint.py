@@ -78,6 +78,7 @@ def rewrite_config(folder: Path, **changes: object) -> None:
         (lambda folder: (folder / "generation_config.json").write_text('{"top_k": 1}'), True),
         (lambda folder: (folder / "README.md").write_text("# read"), True),
         (lambda folder: (folder / "figure.png").write_bytes(b"png"), True),
+        (lambda folder: (folder / "download.lock").write_bytes(b""), True),
         (lambda folder: (folder / ".cache.json").write_text("{}"), True),
         (lambda folder: (folder / "hf_quant_config.json").write_text("{}"), False),
         (lambda folder: (folder / "modeling_qwen.py").write_text("x = 1"), False),
@@ -90,6 +91,70 @@ def test_files_beside_the_weights(tmp_path: Path, change: Callable[[Path], objec
     plain, changed = write(tmp_path / "a"), write(tmp_path / "b")
     change(changed)
     assert (fingerprint(plain).digest == fingerprint(changed).digest) is same
+
+
+def test_ordinary_checkpoints_keep_the_name_of_former_releases(tmp_path: Path) -> None:
+    """Pods that run must keep their store over an upgrade of the operator: byte for byte the same."""
+    folder = write(tmp_path / "m", shards=2)
+    neutral = ("LICENSE", "README.md", ".gitattributes", "tokenizer.json", "tokenizer_config.json", "vocab.json",
+               "merges.txt", "generation_config.json", "chat_template.jinja", "figure.png", "qwen.tiktoken", "Notice",
+               "paper.pdf")  # fmt: skip
+    for name in neutral:
+        (folder / name).write_text("{}")
+    for name in ("preprocessor_config.json", "video_preprocessor_config.json", "configuration.json"):
+        (folder / name).write_text('{"a": 1}')
+    (folder / "assets").mkdir()
+    made = fingerprint(folder)
+    assert made.digest == "5773f9e068c0ebf6975eeff771b23d62"
+    assert (made.weight_files, made.tensors, made.bytes_read) == (2, 3, 8907)
+    assert fingerprint(folder, weights=False).digest == "20a592c89219f96f00323a04a81f31c7"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.tensors", "model-rank-000.tensors", "weights.npz", "weights.npy", "model.ckpt", "weights.pth.tar",
+     "model.of-a-plugin", "kernel.cu"],
+)  # fmt: skip
+def test_weights_of_any_loader_count(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "m")
+    found = [fingerprint(folder).digest]
+    for data in (b"a" * 100, b"b" * 100):
+        (folder / name).write_bytes(data)
+        found.append(fingerprint(folder).digest)
+    assert len(set(found)) == 3
+    assert fingerprint(folder).weight_files == 2
+    assert fingerprint(folder, weights=False) == fingerprint(write(tmp_path / "plain"), weights=False)
+
+
+def test_archives_of_numpy_are_known_by_their_checksums(tmp_path: Path) -> None:
+    tensors = content()
+    name = "model.embed.weight"
+    hidden = tensors | {name: flip(tensors[name], places(TENSORS[name])[0] + PLACE_BYTES + 1)}
+    for folder, data in (("a", tensors), ("b", hidden)):
+        write_zip(write(tmp_path / folder) / "weights.npz", data)
+    assert fingerprint(tmp_path / "a").digest != fingerprint(tmp_path / "b").digest
+
+
+def test_a_file_without_a_suffix_counts_when_it_is_too_large_for_a_text(tmp_path: Path) -> None:
+    found = []
+    for size in (None, 1 << 20, 17 << 20):
+        folder = write(tmp_path / str(size))
+        if size:
+            with (folder / "WEIGHTS").open("wb") as file:
+                file.truncate(size)
+        found.append(fingerprint(folder).digest)
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("spoil", ["link", "like a zip"])
+def test_what_is_wrong_with_a_file_of_unknown_kind_is_the_engines_to_say(tmp_path: Path, spoil: str) -> None:
+    """It stopped no pod before such files counted."""
+    folder = write(tmp_path / "m")
+    if spoil == "link":
+        (folder / "model.other").symlink_to(folder / "gone")
+    else:
+        (folder / "model.other").write_bytes(b"x" * 64 + b"PK\x05\x06" + bytes(4) + b"\xff" * 12 + bytes(2))
+    assert fingerprint(folder).digest
 
 
 def test_header_counts(tmp_path: Path) -> None:

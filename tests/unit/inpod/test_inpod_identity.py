@@ -159,7 +159,7 @@ NEUTRAL: dict[str, Callable[[ServeSettings, ProbeReport], str]] = {
     "watermark": lambda s, r: name(cache(s, extra_args=("--eviction-ratio=0.3",)), r),
     "pod's own variables": lambda s, r: name(s, r, {"HOSTNAME": "q36-other", "QCS_NODE_NAME": "n2", "HOME": "/x"}),
     "device plugin": lambda s, r: name(s, r, {"NVIDIA_VISIBLE_DEVICES": "GPU-9"}),
-    "SR-IOV": lambda s, r: name(s, r, {"PCIDEVICE_NVIDIA_COM_RDMA": "0000:3b:00.2", "PCIDEVICE_NVIDIA_COM_RDMA_INFO": "{}"}),
+    "SR-IOV": lambda s, r: name(s, r, {"PCIDEVICE_NVIDIA_COM_RDMA": "0000:3b:00.2"}),
     "HAMi": lambda s, r: name(s, r, {
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/9f3c.cache", "CUDA_DEVICE_MEMORY_LIMIT_0": "40000m",
     }),
@@ -233,6 +233,38 @@ def test_files_count_wherever_an_argument_names_them(
             table.write_bytes(content_of_it)
         seen.add(name(asked, report))
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{{"tensorizer_uri": "{folder}/w/model-rank-%03d.tensors"}}',
+        '{{"tensorizer_uri": "file://{folder}/w/model-rank-%03d.tensors"}}',
+        '{{"tensorizer_uri": "{folder}/%s/model-rank-000.tensors"}}',
+        '{{"pattern": "{folder}/w/model-rank-{{rank}}.tensors"}}',
+        '{{"tensorizer_dir": "{folder}/w"}}',
+    ],
+)
+def test_weights_count_wherever_a_loader_is_told_to_look(
+    settings: ServeSettings, report: ProbeReport, tmp_path: Path, config: str
+) -> None:
+    asked = engine(settings, extra_args=("--model-loader-extra-config", config.format(folder=tmp_path)))
+    seen = set()
+    for content_of_it in (None, b"one", b"two"):
+        if content_of_it is not None:
+            (tmp_path / "w").mkdir(exist_ok=True)
+            (tmp_path / "w/model-rank-000.tensors").write_bytes(content_of_it)
+            (tmp_path / "w/model-rank-001.tensors").write_bytes(b"the same")
+        seen.add(name(asked, report))
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("value", ["/{id}", "/%s", "http://host/a%20b", "/nowhere/%d/x"])
+def test_a_placeholder_that_leads_nowhere_adds_nothing(
+    settings: ServeSettings, report: ProbeReport, value: str
+) -> None:
+    found = components(engine(settings, unsupported_args=("--route", value)), report, ENVIRON, COMMIT, BUILDS)
+    assert found["engine flag --route"] == value
 
 
 def test_a_value_that_only_looks_like_a_path_stops_nothing(settings: ServeSettings, report: ProbeReport) -> None:

@@ -20,12 +20,12 @@ from qwen_cached_serve.inpod.identity import (
     engine_arguments,
     engine_variables,
     hub_checkpoint,
-    paths_in,
     server_arguments,
     server_variables,
     speculative,
     variables,
 )
+from qwen_cached_serve.inpod.named_files import paths_in
 from qwen_cached_serve.inpod.neutral import load_neutral
 from qwen_cached_serve.inpod.profiles import load_profiles
 

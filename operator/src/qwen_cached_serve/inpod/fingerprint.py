@@ -1,11 +1,12 @@
 """What a checkpoint folder holds, told without reading all of it (DESIGN D7): two models at one path must differ.
 
 Hashed are: the configuration, every other small file that is not on the neutral list, names and sizes of the weight
-files, the header of each safetensors file and, of **every** tensor, `PLACES` places of `PLACE_BYTES` each, the first at
-its beginning, the last at its end, the rest spread evenly. A fine-tune changes every value of the tensors it touches
-and is seen; so is a merged adapter, whichever tensors it went into. A change of single values that lie outside all
-places is not seen: 4 KiB of each tensor are compared, not the tensor. Entries of zip files (`.bin`, `.pt`) carry a
-checksum of the whole content, which counts too, so nothing hides there.
+files (`checkpoint_files`: whatever is not known to be something else), the header of each safetensors file and, of
+**every** tensor, `PLACES` places of `PLACE_BYTES` each, the first at its beginning, the last at its end, the rest
+spread evenly. A fine-tune changes every value of the tensors it touches and is seen; so is a merged adapter, whichever
+tensors it went into. A change of single values that lie outside all places is not seen: 4 KiB of each tensor are
+compared, not the tensor. Entries of zip files (`.bin`, `.pt`, `.npz`) carry a checksum of the whole content, which
+counts too, so nothing hides there.
 
 Symbolic links (the layout of the hub's cache) are followed: only what is read counts.
 """
@@ -25,19 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .neutral import load_neutral
+from .checkpoint_files import TORCH, CheckpointFile, files_of
 from .refusal import Refusal
 
 PLACES = 4
 PLACE_BYTES = 1024
 _BLIND_STEP_BYTES = 4 << 20
-"""One place in so many bytes where a file's parts are not known (old `.bin`, `.gguf`)."""
+"""One place in so many bytes where a file's parts are not known (old `.bin`, `.gguf`, `.tensors`)."""
 _SMALL_BYTES = 16 << 20
 _HEADER_LIMIT_BYTES = 100_000_000  # safetensors' own limit
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-_COUNTING = (".json", ".py", ".model", ".jinja", ".txt", ".yaml", ".toml", *_WEIGHTS)
-"""Suffixes of files that an engine may read; others (pictures, notebooks) do not count."""
 _UNNAMED_KEYS = frozenset({"_name_or_path", "transformers_version"})
 """Keys of config.json that say how it was written, not what it describes."""
 _THREADS = 16
@@ -90,17 +88,17 @@ def fingerprint(folder: Path, *, weights: bool = True, limit_seconds: float = 60
 
     """
     counter = _Counter(time.monotonic() + limit_seconds)
-    files = [path for path in _files(folder) if weights or path.suffix not in _WEIGHTS]
+    files = [file for file in _files(folder) if weights or not file.weights]
     digest = hashlib.sha256(b"qcs checkpoint 1\n")
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="qcs-fingerprint") as pool:
-        for path in files:
-            counter.check(path)
-            with _readable(path):
-                line = _weights(path, pool, counter) if path.suffix in _WEIGHTS else _small(path, counter)
-            digest.update(f"{json.dumps(path.name)} {line}\n".encode())
+        for file in files:
+            counter.check(file.path)
+            with _readable(file.path):
+                line = _weights(file.path, pool, counter) if file.weights else _small(file.path, counter)
+            digest.update(f"{json.dumps(file.path.name)} {line}\n".encode())
     if weights:
-        _check_index(folder, {path.name for path in files})
-    count = sum(path.suffix in _WEIGHTS for path in files)
+        _check_index(folder, {file.path.name for file in files})
+    count = sum(file.weights for file in files)
     return Fingerprint(digest.hexdigest()[:32], count, counter.tensors, counter.bytes_read)
 
 
@@ -117,20 +115,13 @@ def content_hash(path: Path) -> str:
         return hashlib.sha256(_blind(path, _Counter(float("inf")))).hexdigest()[:32]
 
 
-def _files(folder: Path) -> list[Path]:
-    neutral = load_neutral().checkpoint_files
+def _files(folder: Path) -> list[CheckpointFile]:
     with _readable(folder):
-        names = sorted(entry.name for entry in folder.iterdir())
-    found = []
-    for name in names:
-        path = folder / name
-        if name in neutral or path.suffix not in _COUNTING or name.startswith("."):
-            continue
-        if path.is_symlink() and not path.exists():
-            raise _unreadable(path, "is a link to nothing: a download was broken off, or only links were copied")
-        if path.is_file():
-            found.append(path)
-    return found
+        files = list(files_of(folder))
+    for file in files:
+        if file.known and not file.path.exists():
+            raise _unreadable(file.path, "is a link to nothing: a download was broken off, or only links were copied")
+    return files
 
 
 def _small(path: Path, counter: _Counter) -> str:
@@ -153,13 +144,11 @@ def _canonical_json(data: Any, *, top_level: bool) -> bytes:
 def _weights(path: Path, pool: ThreadPoolExecutor, counter: _Counter) -> str:
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode("ascii"))
-    if path.suffix == ".safetensors":
-        header, spans = _safetensors(path, size)
-    elif zipfile.is_zipfile(path):
-        header, spans = _zip_entries(path)
-    else:
+    parts = _parts(path, size)
+    if parts is None:
         digest.update(_blind(path, counter))
         return digest.hexdigest()
+    header, spans = parts
     digest.update(header)
     counter.tensors += len(spans)
     counter.bytes_read += len(header)
@@ -176,6 +165,20 @@ def _weights(path: Path, pool: ThreadPoolExecutor, counter: _Counter) -> str:
     finally:
         os.close(descriptor)
     return digest.hexdigest()
+
+
+def _parts(path: Path, size: int) -> tuple[bytes, list[_Span]] | None:
+    """What a weight file says of itself, and its parts; None where nothing is known of its inside."""
+    if path.suffix == ".safetensors":
+        return _safetensors(path, size)
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        return _zip_entries(path)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        if path.suffix in TORCH:
+            raise _unreadable(path, f"is a damaged zip file ({error})") from error
+        return None  # It only looked like one.
 
 
 def _batches(spans: Sequence[_Span], size: int = 1024) -> Iterator[Sequence[_Span]]:
@@ -212,12 +215,9 @@ def _length(entry: Any) -> int:
 
 
 def _zip_entries(path: Path) -> tuple[bytes, list[_Span]]:
-    """Entries of a zip (what torch saves): names, sizes, checksums of the whole content, and places."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise _unreadable(path, f"is a damaged zip file ({error})") from error
+    """Entries of a zip (what torch and numpy save): names, sizes, checksums of the whole content, and places."""
+    with zipfile.ZipFile(path) as archive:
+        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     lines = [f"{entry.filename} {entry.file_size} {entry.CRC:08x}" for entry in entries]
     return "\n".join(lines).encode("utf-8", "surrogateescape"), [
         _Span(entry.filename, entry.header_offset, entry.compress_size) for entry in entries if entry.compress_size

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -21,9 +20,10 @@ from .arguments import canonical
 from .builds import build_hashes
 from .device import UNKNOWN, architecture
 from .facts import ProbeReport, ServeSettings
-from .fingerprint import content_hash, fingerprint
+from .fingerprint import fingerprint
 from .flag import to_json
 from .message import CompactReport
+from .named_files import with_content
 from .neutral import CACHE_SERVER, ENGINE, load_neutral
 from .profiles import load_profiles
 from .redact import MASK, redact_arguments
@@ -51,7 +51,6 @@ _DTYPE_FLAGS = frozenset({"--dtype", "--mamba-cache-dtype"})
 RELEASES = ("vllm", "lmcache", "torch")
 KV_LAYOUT_VARIABLE = "VLLM_KV_CACHE_LAYOUT"
 _DUMMY = "dummy"
-_PATHS = re.compile(r"""(?:^|[=:,"'\[ ])(/[^\s"',\]}]+)""")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHOWN_VARIABLES = (
     "VLLM_", "LMCACHE_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_",
@@ -144,7 +143,7 @@ def components(
     found |= {f"build {package}": digest for package, digest in builds.items()}
     # The builds say it all; releases are there for people, and for what can be told before there is a pod.
     found |= {f"release {package}": release(getattr(report.versions, package)) for package in RELEASES}
-    found |= argument_components(flags, server_flags, _with_content)
+    found |= argument_components(flags, server_flags, with_content)
     found |= variables(ENGINE_VARIABLE, engine_variables(settings, environ))
     found |= variables(SERVER_VARIABLE, server_variables(settings))
     return dict(sorted(found.items()))
@@ -237,17 +236,6 @@ def counting_flags(
         for name, value in flags.items()
         if name not in neutral and name not in besides
     }
-
-
-def paths_in(value: str) -> list[str]:
-    """Absolute paths that a value names, alone, behind a name (`sql=/adapters/sql`) or within JSON."""
-    return _PATHS.findall(value)
-
-
-def _with_content(value: str) -> str:
-    """A value that names files or folders counts with what lies there: a draft model, an adapter, a table."""
-    hashes = [content_hash(Path(path)) for path in paths_in(value) if os.path.exists(path)]  # noqa: PTH110 - never raises
-    return f"{value} ({', '.join(hashes)})" if hashes else value
 
 
 def variables(kind: str, environ: Mapping[str, str]) -> dict[str, str]:

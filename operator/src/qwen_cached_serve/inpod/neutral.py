@@ -60,6 +60,8 @@ class Neutral:
     """Beginnings of variables' names."""
     checkpoint_files: Mapping[str, str]
     """Files of a checkpoint's folder that are not part of what the engine computes."""
+    checkpoint_suffixes: Mapping[str, str]
+    """Endings of such files."""
 
     def variable(self, name: str) -> str | None:
         """Why an environment variable does not count; None when it does."""
@@ -78,6 +80,7 @@ def load_neutral() -> Neutral:
         environment=data["environment"]["neutral"],
         prefixes=data["environment"]["prefixes"],
         checkpoint_files=data["checkpoint_files"]["neutral"],
+        checkpoint_suffixes=data["checkpoint_files"]["suffixes"],
     )
 
 
