@@ -309,6 +309,44 @@ def test_secrets_do_not_show_and_rotating_them_changes_nothing(settings: ServeSe
     assert found["engine variable VLLM_SERVER_DEV_MODE"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("flag", "one", "other"),
+    [
+        ("-cc", '{"pass_config":{"rope_kvcache_fusion_max_token_num":1}}',
+         '{"pass_config":{"rope_kvcache_fusion_max_token_num":4096}}'),
+        ("--hf-overrides", '{"text_config":{"token_mixer":"a"}}', '{"text_config":{"token_mixer":"b"}}'),
+        ("--hf-overrides", '{"eos_token":1}', '{"eos_token":2}'),
+        ("--hf-overrides", '{"token_rates":[1,2]}', '{"token_rates":[2,1]}'),
+        ("--additional-config", '{"quant_per_token":true}', '{"quant_per_token":false}'),
+        ("--brand-new-token-budget", "1", "2"),
+        ("--brand-new-token-tree", "true", "false"),
+        ("--token-mixer", "a", "b"),
+    ],
+)  # fmt: skip
+def test_the_word_token_hides_no_difference(
+    settings: ServeSettings, report: ProbeReport, flag: str, one: str, other: str
+) -> None:
+    """Two engines that compute differently shared a store, since a figure was masked as if it were a secret."""
+    assert name(engine(settings, extra_args=(flag, one)), report) != name(
+        engine(settings, extra_args=(flag, other)), report
+    )
+
+
+@pytest.mark.parametrize("variable", ["VLLM_MOE_TOKEN_MODE", "MY_TOKEN_MIXER"])
+def test_nor_does_it_in_a_variable(settings: ServeSettings, report: ProbeReport, variable: str) -> None:
+    assert name(settings, report, {variable: "a"}) != name(settings, report, {variable: "b"})
+
+
+def test_names_that_former_releases_gave_stay(settings: ServeSettings, report: ProbeReport) -> None:
+    """Of everything that was told apart before: pods that run must keep their store over an upgrade."""
+    asked = engine(settings, extra_args=(
+        "--hf-overrides", '{"b":1,"a":[2,{"image_token_id":5}]}', "--some-password", "x", "-cc", '{"level":3}',
+        "--other", '{"token":"hf_x","url":"redis://u:p@h"}', "--spec-model", "/nowhere/draft", "--new-threshold=1.5",
+    ))  # fmt: skip
+    environ = {"MY_TOKEN": "hf_x", "DB_PASSWORD": "x", "VLLM_SERVER_DEV_MODE": "1", "SERVICE": "s", "PYTHONPATH": "/p"}
+    assert name(asked, report, environ) == "v1-" + "6ef60852d945245eb407ff0df1715d60c7f9f3e2"
+
+
 def test_fields_of_the_pod_count_by_name_only(settings: ServeSettings, report: ProbeReport) -> None:
     own = replace(settings, pod_variables=("MY_ADDRESS",))
     assert name(own, report, {"MY_ADDRESS": "10.0.0.7"}) == name(own, report, {"MY_ADDRESS": "10.0.0.8"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen_cached_serve.inpod.redact import redact_arguments
+from qwen_cached_serve.inpod.redact import counted, digest, redact_arguments
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,9 @@ from qwen_cached_serve.inpod.redact import redact_arguments
         (["--x", "{'password': 'p'}"], ["--x", "***"]),
         (['-O{"password":"p"}', "-O3", '-O{"level":3}'], ["***", "-O3", '-O{"level":3}']),
         (["--x", '{"password":"p","password":null}'], ["--x", "***"]),
+        (["--x", '{"max_token_num":4096,"token_num":5}'], ["--x", '{"max_token_num":4096,"token_num":5}']),
+        (["--x", '{"token_mixer":"a","token_code":7}'], ["--x", '{"token_mixer":"***","token_code":"***"}']),
+        (["--token-counting=true", "--use-token", "false"], ["--token-counting=true", "--use-token", "false"]),
         (["--tokenizer", "t", "--tokenizer-mode=auto"], ["--tokenizer", "t", "--tokenizer-mode=auto"]),
         (["-uredis://u:p@h"], ["-uredis://***@h"]),
         (["--x", "[" * 20000 + '"http://u:p@h"'], ["--x", "[" * 20000 + '"http://***@h"']),
@@ -50,6 +53,42 @@ from qwen_cached_serve.inpod.redact import redact_arguments
 )
 def test_secret_values_are_masked_and_nothing_else(arguments, shown):
     assert redact_arguments(arguments) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what_counts"),
+    [
+        # As they are: nothing in them is secret, or only the name looks like it.
+        ("--hf-overrides", '{"b": 1,  "a": 2}', '{"b": 1,  "a": 2}'),
+        ("-cc", '{"pass_config":{"max_token_num":4096}}', '{"pass_config":{"max_token_num":4096}}'),
+        ("--long-prefill-token-threshold", "512", "512"),
+        ("--enable-token-tree", "false", "false"),
+        # By a digest: the word `token` alone hides no difference.
+        ("-x", '{"token_mixer":"a"}', json.dumps({"token_mixer": digest("a")}, separators=(",", ":"))),
+        ("-x", '{"mixer_token":7}', json.dumps({"mixer_token": digest("7")}, separators=(",", ":"))),
+        (
+            "-x",
+            '{"token_rates":{"b":1,"a":"w"}}',
+            json.dumps({"token_rates": digest('{"a":"w","b":1}')}, separators=(",", ":")),
+        ),
+        ("--token-mixer", "a", digest("a")),
+        ("VLLM_TOKEN_MODE", "a", digest("a")),
+        # By their presence.
+        ("--hf-token", "123456", "***"),
+        ("--token-value", "hf_x", "***"),
+        ("-x", '{"token":"hf_x","hf_token":["hf_x"]}', '{"token":"***","hf_token":"***"}'),
+        ("-x", '{"password":5,"api_token_num":"hf_x"}', '{"password":"***","api_token_num":"***"}'),
+        ("-x", '{"url":"redis://u:p@h"}', '{"url":"redis://***@h"}'),
+        ("--token-mixer", "http://u:p@h", digest("http://***@h")),
+        (
+            "-x",
+            '{"token_rates":{"password":"p"}}',
+            json.dumps({"token_rates": digest('{"password":"***"}')}, separators=(",", ":")),
+        ),
+    ],
+)
+def test_what_counts_of_a_value(name, value, what_counts):
+    assert counted(name, value) == what_counts
 
 
 SECRET_NAMES = st.sampled_from(
@@ -122,3 +161,10 @@ def test_no_secret_comes_through_wherever_it_stands(made):
     assert shown[:2] == ["vllm", "serve"]
     assert shown[-2:] == ["--port", "8000"]
     assert redact_arguments(shown) == shown
+
+
+@given(vectors())
+def test_no_secret_comes_through_what_counts_of_it(made):
+    secret, arguments = made
+    flag, _, value = arguments[2].partition("=")
+    assert secret not in counted(flag, value or arguments[3])

@@ -3,7 +3,7 @@
 LMCache's keys hold the tokens, the model's name and the rank, nothing else: engines that differ in anything below and
 share a store read each other's state without a warning. The identity is computed in the pod, where the device, the
 image and the checkpoint can be seen. It is the hash of a flat map of components, so that a difference can be named;
-values that may be secret are masked in it and count by their presence only.
+values that may be secret are masked in it and count by their presence only (`redact.counted`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .message import CompactReport
 from .named_files import with_content
 from .neutral import CACHE_SERVER, ENGINE, load_neutral
 from .profiles import load_profiles
-from .redact import MASK, redact_arguments
+from .redact import MASK, counted, digest
 from .refusal import Refusal
 
 SCHEMA = 1
@@ -232,7 +232,7 @@ def counting_flags(
     """Components of the user's arguments that count, without those that have one of their own."""
     neutral = load_neutral().programs[program].neutral
     return {
-        f"{kind}{name}": _shown(name, shown(value))
+        f"{kind}{name}": counted(name, shown(value))
         for name, value in flags.items()
         if name not in neutral and name not in besides
     }
@@ -243,20 +243,14 @@ def variables(kind: str, environ: Mapping[str, str]) -> dict[str, str]:
     neutral = load_neutral()
     counting = {name: value for name, value in environ.items() if neutral.variable(name) is None}
     return {
-        f"{kind}{name}": _shown(name, value) if name.startswith(_SHOWN_VARIABLES) else _digested(name, value)
+        f"{kind}{name}": counted(name, value) if name.startswith(_SHOWN_VARIABLES) else _digested(name, value)
         for name, value in counting.items()
     }
 
 
 def _digested(name: str, value: str) -> str:
     """Enough to see that two values differ: a variable that nobody knows may hold what is not for everybody."""
-    shown = _shown(name, value)
-    return shown if shown == MASK else f"sha256 {hashlib.sha256(value.encode('utf-8', 'replace')).hexdigest()[:12]}"
-
-
-def _shown(name: str, value: str) -> str:
-    """The value, or a mask where name or content say that it may be secret (the report can be read by anybody)."""
-    return redact_arguments([f"--{name.lstrip('-')}={value}"])[0].partition("=")[2]
+    return MASK if counted(name, value) == MASK else digest(value)
 
 
 def release(version: str) -> str:

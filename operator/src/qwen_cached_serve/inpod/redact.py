@@ -3,16 +3,21 @@
 Secrets belong into Secrets, but `spec.unsupported` and extra arguments take anything. Masked are: the value of a flag
 or JSON key whose name says that it is one, whatever type it has, and user names and passwords in URLs anywhere.
 Rather one value too many than one too few.
+
+The compatibility identity must not show secrets either, but a figure or a word that is masked only for its name
+(`"token_mixer": "a"`) has to make a difference there: `counted` puts a digest in its place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MASK = "***"
+_DIGEST_CHARACTERS = 12
 _SECRET_PARTS = (
     "password",
     "passwd",
@@ -31,12 +36,21 @@ _SECRET_PARTS = (
 """Anywhere in a name, whatever separates its words."""
 _SECRET_WORD = "token"  # noqa: S105 - a word to look for
 """Only as a word of its own: not --tokenizer, not --max-num-batched-tokens."""
-_MEASURES = frozenset({"threshold", "id", "ids", "index"})
+_MEASURES = frozenset({
+    "budget", "count", "dim", "id", "ids", "index", "indices", "len", "length", "limit", "max", "min", "num", "number",
+    "size", "threshold",
+})  # fmt: skip
 """After `token` they make a figure of it: --long-prefill-token-threshold 512, "image_token_id": 5. Numbers only."""
+_STILL_SECRET = frozenset({"auth", "data", "file", "hash", "header", "key", "path", "string", "text", "value"})
+"""After `token` they leave it one; any other word ("token_mixer") means the model's tokens."""
 _NUMBER = re.compile(r"-?[\d.]+")
 _FLAG = re.compile(r"-[^\s={\[]+(=.*)?", re.DOTALL)
 _USER_IN_URL = re.compile(r"//(?:[^\s/?#@:]*:\S*|[^\s/?#@]+)@")
 """Up to the last @: a password may hold an @ or / that nobody has escaped."""
+
+
+Hide = Callable[[str, Any], str]
+"""What stands in the place of a value, by the name that says it is secret."""
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
@@ -55,13 +69,38 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
     return shown
 
 
-def _mask(name: str, value: str) -> str:
+def counted(name: str, value: str) -> str:
+    """What of a value counts for the compatibility identity: secrets by their presence, all else by its value.
+
+    A value that is masked for nothing but the word `token` in its name is told apart by a digest.
+    """
+    return _mask(name, value, _hide_but_count)
+
+
+def digest(text: str) -> str:
+    """Enough to see that two values differ, and no more."""
+    return f"sha256 {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:_DIGEST_CHARACTERS]}"
+
+
+def _hide(_name: str, _value: Any) -> str:
+    return MASK
+
+
+def _hide_but_count(name: str, value: Any) -> str:
+    if _certain(name) or not (_about_tokens(name) or (not isinstance(value, str) and _all_numbers(value))):
+        return MASK
+    inner = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return digest(_mask("", inner, _hide_but_count))
+
+
+def _mask(name: str, value: str, hide: Hide = _hide) -> str:
     if _secret(name) and value:
-        return value if _measure(name) and _NUMBER.fullmatch(value) else MASK
+        shown = value in ("true", "false") or (_measure(name) and _NUMBER.fullmatch(value))
+        return value if shown else hide(name, value)
     if "{" in value or "[" in value:
         try:
             data = json.loads(value, object_pairs_hook=_object)
-            masked = _mask_json(data)
+            masked = _mask_json(data, hide)
         except (ValueError, RecursionError):
             # Nearly JSON, as in -O{"level":3}, or too deep to look into.
             return MASK if _secret(value) else _mask_urls(value)
@@ -80,20 +119,20 @@ def _mask_urls(text: str) -> str:
     return _USER_IN_URL.sub(f"//{MASK}@", text)
 
 
-def _mask_json(node: Any) -> Any:
+def _mask_json(node: Any, hide: Hide) -> Any:
     if isinstance(node, dict):
-        return {_mask_urls(key): _mask_entry(key, value) for key, value in node.items()}
+        return {_mask_urls(key): _mask_entry(key, value, hide) for key, value in node.items()}
     if isinstance(node, list):
-        return [_mask_json(item) for item in node]
-    return _mask("", node) if isinstance(node, str) else node
+        return [_mask_json(item, hide) for item in node]
+    return _mask("", node, hide) if isinstance(node, str) else node
 
 
-def _mask_entry(key: str, value: Any) -> Any:
+def _mask_entry(key: str, value: Any, hide: Hide) -> Any:
     if not _secret(key):
-        return _mask_json(value)
+        return _mask_json(value, hide)
     if value is None or isinstance(value, bool) or (_measure(key) and _all_numbers(value)):
         return value
-    return MASK
+    return hide(key, value)
 
 
 def _all_numbers(value: Any) -> bool:
@@ -107,17 +146,27 @@ def _words(name: str) -> list[str]:
 
 
 def _secret(name: str) -> bool:
-    words = _words(name)
-    whole = "".join(words)
-    return _SECRET_WORD in words or any(part in whole for part in _SECRET_PARTS)
+    return _SECRET_WORD in _words(name) or _certain(name)
+
+
+def _certain(name: str) -> bool:
+    """Whether more than the word `token` says that it is secret."""
+    whole = "".join(_words(name))
+    return any(part in whole for part in _SECRET_PARTS)
 
 
 def _measure(name: str) -> bool:
     """Whether the name is secret for nothing but a `token` that is counted or numbered."""
+    return _every_token(name, lambda following: following in _MEASURES)
+
+
+def _about_tokens(name: str) -> bool:
+    """Whether the name speaks of the model's tokens, as far as a name can say."""
+    return _every_token(name, lambda following: following not in _STILL_SECRET)
+
+
+def _every_token(name: str, allowed: Callable[[str], bool]) -> bool:
     words = _words(name)
-    rest = [
-        word
-        for index, word in enumerate(words)
-        if not (word == _SECRET_WORD and index + 1 < len(words) and words[index + 1] in _MEASURES)
-    ]
+    pairs = list(zip(words, [*words[1:], ""], strict=True))
+    rest = [word for word, following in pairs if word != _SECRET_WORD or not following or not allowed(following)]
     return not _secret("-".join(rest))
