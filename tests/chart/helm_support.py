@@ -68,9 +68,9 @@ class Helm:
         )
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
-    def refusal(self, values, *, chart=OPERATOR):
+    def refusal(self, values, *, chart=OPERATOR, release=RELEASE):
         """What Helm says about values that it must not take."""
-        done = self.run("template", RELEASE, chart, *self.values(values), check=False)
+        done = self.run("template", release, chart, *self.values(values), check=False)
         assert done.returncode, "these values were taken"
         return " ".join(done.stderr.split())
 

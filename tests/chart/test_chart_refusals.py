@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from tests.chart.helm_support import CRDS, OPERATOR
+from tests.chart.helm_support import CRDS, OPERATOR, one
 
 CASES = [
     ({"replicaCount": 3}, "replicaCount is called replicas here."),
@@ -84,6 +84,26 @@ def test_says_what_and_what_instead(helm, values, sentence):
     assert " ".join(sentence.split()) in said
     if "at '" not in sentence and "additional" not in sentence:
         assert "These values cannot be used:" in said
+
+
+@pytest.mark.parametrize("release", ["my.release", "1qcs", "a.b.c", "a" * 42 + "--b"])
+def test_a_release_whose_name_is_no_services(helm, release):
+    """Helm takes these names; the API server would refuse the Service, after the roles and the account were made."""
+    said = helm.refusal({}, release=release)
+    assert f"the release's name {release} cannot begin the name of a Service" in said
+    assert "Set nameOverride, or name the release otherwise." in said
+    made = helm.template({"nameOverride": "qcs"}, release=release)
+    assert one(made, "Service")["metadata"]["name"].startswith("qcs-operator")
+
+
+@pytest.mark.parametrize("release", ["q", "qcs-2", "a" * 53])
+def test_other_names_of_releases_are_taken(helm, release):
+    assert one(helm.template(release=release), "Service")["metadata"]["name"].startswith(release[:44])
+
+
+@pytest.mark.parametrize("release", ["my.release", "1qcs"])
+def test_definitions_are_named_after_no_release(helm, release):
+    assert helm.template(chart=CRDS, release=release)
 
 
 def test_all_problems_at_once(helm):

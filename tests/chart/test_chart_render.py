@@ -37,6 +37,15 @@ def test_kubernetes_takes_every_object(helm, values, kube):
             kubernetes_validate.validate(manifest, kube.removesuffix(".0"), strict=True)
 
 
+def test_without_a_lease_the_old_one_ends_before_the_new_one_starts(helm):
+    """A rolling update runs both for a while, and both would write."""
+    assert "strategy" not in one(helm.template(), "Deployment")["spec"]
+    alone = one(helm.template({"replicas": 1, "leaderElection": {"enabled": False}}), "Deployment")
+    assert alone["spec"]["strategy"] == {"type": "Recreate", "rollingUpdate": None}
+    for kube in (OLDEST, NEWEST):
+        kubernetes_validate.validate(alone, kube.removesuffix(".0"), strict=True)
+
+
 def test_an_older_kubernetes_is_refused(helm):
     with pytest.raises(AssertionError, match=r"requires kubeVersion: >=1\.34"):
         helm.template(kube="1.33.0")

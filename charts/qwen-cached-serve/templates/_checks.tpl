@@ -42,6 +42,9 @@ which is in every release.
 {{- define "qcs.check.contradictions" -}}
 {{- $v := .Values -}}
 {{- $found := list -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "qcs.base" .)) -}}
+{{- $found = append $found (printf "the release's name %s cannot begin the name of a Service: small letters, digits and - only, a letter first. Set nameOverride, or name the release otherwise." .Release.Name) -}}
+{{- end -}}
 {{- if and (gt (int $v.replicas) 1) (not $v.leaderElection.enabled) -}}
 {{- $found = append $found (printf "replicas: %d with leaderElection.enabled: false: all of them would write at once. Set replicas to 1, or leaderElection.enabled to true." (int $v.replicas)) -}}
 {{- end -}}
