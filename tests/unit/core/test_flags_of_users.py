@@ -3,7 +3,8 @@
 import pytest
 
 from qwen_cached_serve.api.validate import InvalidResource
-from qwen_cached_serve.core.plan import plan_resource
+from qwen_cached_serve.core.plan import Environment, plan_resource
+from tests.unit.core.status_support import condition, judged
 
 
 def refused(resolved, *arguments):
@@ -92,11 +93,38 @@ def test_more_ranks_than_gpus_are_refused(resolved):
         resolved({"engine": {"accelerator": {"gpu": {"count": 1}}, "vllm": {"tensorParallelSize": 2}}})
 
 
+def on_gpus(count, ranks, *unsupported):
+    engine = {"accelerator": {"gpu": {"count": count}}, "vllm": {"tensorParallelSize": ranks} if ranks else {}}
+    return {"engine": engine} | ({"unsupported": {"engineArgs": list(unsupported)}} if unsupported else {})
+
+
+def test_gpus_that_no_rank_uses_are_told(resolved):
+    """Stored resources may have it, so it is not refused; without a word the GPUs stay idle for ever."""
+    (warning,) = resolved(on_gpus(4, 2)).warnings
+    assert "tensorParallelSize 2 uses 2 of the pod's 4 GPUs" in warning
+    assert "engine.accelerator.gpu.count" in warning
+    assert "spec.replicas" in warning
+    plan = plan_resource(resolved(on_gpus(4, 2)), Environment())
+    assert warning in plan.warnings
+    accepted = condition(judged(resolved(on_gpus(4, 2))), "SpecAccepted")
+    assert accepted["reason"] == "AcceptedWithNotes"
+    assert "the rest stay idle" in accepted["message"]
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(1, None), (1, 1), (4, 4), (4, None)])
+def test_nothing_is_told_of_gpus_that_are_used(resolved, count, ranks):
+    assert resolved(on_gpus(count, ranks)).warnings == ()
+
+
+@pytest.mark.parametrize("more", [("-dp", "2"), ("--data_parallel_size=2",), ("--pipeline-parallel-size", "2")])
+def test_arguments_that_may_use_the_rest_are_believed(resolved, more):
+    assert not [text for text in resolved(on_gpus(4, 2, *more)).warnings if "idle" in text]
+    assert [text for text in resolved(on_gpus(4, 2, "--seed", "1")).warnings if "idle" in text]
+
+
 @pytest.mark.case("B13")
 @pytest.mark.parametrize("lmcache", ["0.5.3", "0.5.6"])
 def test_two_blocks_minus_one_suits_both_rules_of_lmcache(resolved, lmcache):
-    from qwen_cached_serve.core.plan import Environment
-
     plan = plan_resource(resolved(), Environment(lmcache_version=lmcache))
     assert plan.tokens_per_step == 1567
     grouped = any(flag.name == "--separate-object-groups" for flag in plan.cache_server)

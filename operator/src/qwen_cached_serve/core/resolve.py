@@ -21,6 +21,7 @@ from qwen_cached_serve.core.beside import Beside, beside
 from qwen_cached_serve.core.budget import CPU_KV_SPACE_VARIABLE, Budget, BudgetInputs, budget
 from qwen_cached_serve.core.catalogue import lookup
 from qwen_cached_serve.core.defaults import OperatorDefaults, vllm_version_of
+from qwen_cached_serve.core.idle_gpus import idle_gpus
 from qwen_cached_serve.core.serve_settings import Decided, serve_settings, source_type
 from qwen_cached_serve.core.tiers import claims, secret_variables
 from qwen_cached_serve.inpod.facts import ServeSettings
@@ -166,6 +167,18 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
     service = spec.service or ServiceSpec()
     rollout = spec.rollout or RolloutSpec()
     around = beside(spec, operator.readers)
+    settings = serve_settings(
+        serve,
+        Decided(
+            accelerator=accelerator,
+            ranks=ranks,
+            gpus=gpu.count if gpu else 0,
+            l1_bytes=l1,
+            probe_seconds=timing.probe,
+            shutdown_seconds=timing.shutdown,
+        ),
+    )
+    vllm_version = vllm_version_of(image)
     return Resolved(
         name=serve.metadata.name,
         namespace=serve.metadata.namespace or "default",
@@ -176,18 +189,8 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         image=image,
         image_given=bool(engine.image),
         image_pull_policy=engine.image_pull_policy or defaults.IMAGE_PULL_POLICY,
-        vllm_version=vllm_version_of(image),
-        settings=serve_settings(
-            serve,
-            Decided(
-                accelerator=accelerator,
-                ranks=ranks,
-                gpus=gpu.count if gpu else 0,
-                l1_bytes=l1,
-                probe_seconds=timing.probe,
-                shutdown_seconds=timing.shutdown,
-            ),
-        ),
+        vllm_version=vllm_version,
+        settings=settings,
         model=_model_files(serve),
         gpu=gpu,
         budget=budget(
@@ -219,7 +222,11 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
         on_operator_upgrade=rollout.on_operator_upgrade or defaults.ON_OPERATOR_UPGRADE,
         on_compatibility_change=rollout.on_compatibility_change or _on_compatibility_change(cache),
         on_unavailable=cache.on_unavailable or defaults.ON_UNAVAILABLE,
-        warnings=(*_warnings(gpu, enabled, spec.unsupported, engine_env), *around.warnings),
+        warnings=(
+            *_warnings(gpu, enabled, spec.unsupported, engine_env),
+            *idle_gpus(settings, vllm_version or ""),
+            *around.warnings,
+        ),
     )
 
 

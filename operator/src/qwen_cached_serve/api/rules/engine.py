@@ -137,7 +137,7 @@ RULES = (
         ),
         field=".vllm.tensorParallelSize",
         problem="engine.vllm.tensorParallelSize does not divide engine.accelerator.gpu.count, so GPUs would stay idle",
-        remedy="make the count a multiple of the size",
+        remedy="give both the same number, or drop the size: all GPUs of the pod are used then",
         accepts=(_parallel_over(2, count=4),),
         rejects=(_parallel_over(2, count=3), _parallel_over(3, count=4)),
     ),
