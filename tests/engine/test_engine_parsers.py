@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from qwen_cached_serve.inpod.arguments import canonical
+from qwen_cached_serve.inpod.dry_start import dry_start_argv
 from qwen_cached_serve.inpod.facts import (
     CacheSettings,
     EngineSettings,
@@ -25,8 +26,10 @@ from qwen_cached_serve.inpod.flags import (
     cache_server_argv,
     reserved_pattern,
 )
+from qwen_cached_serve.inpod.groundwork import Groundwork
 from qwen_cached_serve.inpod.namespaces import adapter, namespace_of
 from qwen_cached_serve.inpod.neutral import ENGINE, load_neutral
+from qwen_cached_serve.inpod.profiles import load_profiles
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -34,7 +37,9 @@ OPTIONS = Path(__file__).resolve().parents[1] / "unit/inpod/fixtures/options.jso
 
 SCRIPT = """
 import argparse, json, re, sys
+from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.model_executor.model_loader import get_model_loader
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from lmcache.cli.commands.server import ServerCommand
 from lmcache.v1.distributed.config import parse_args_to_config
@@ -50,7 +55,7 @@ asked = json.load(sys.stdin)
 server = argparse.ArgumentParser()
 ServerCommand().add_arguments(server)
 parsers = {"vllm serve 0.32.0": make_arg_parser(FlexibleArgumentParser()), "lmcache server 0.5.6": server}
-answer = {"options": {}, "missed": {}, "sizes": [], "tiers": [], "spellings": []}
+answer = {"options": {}, "missed": {}, "sizes": [], "tiers": [], "spellings": [], "loaders": []}
 for program, parser in parsers.items():
     parser.error = refuse
     answer["options"][program] = sorted({name for action in parser._actions for name in action.option_strings})
@@ -86,6 +91,11 @@ for spellings in asked["spellings"]:
     # The order of a JSON value's keys is the order they were typed in, and means nothing to the engine.
     parsed = [vars(parser.parse_args(["serve", "m", *argv])) for argv in spellings]
     answer["spellings"].append([json.dumps(one, sort_keys=True, default=repr) for one in parsed])
+for argv in asked["dry_starts"]:
+    parser = FlexibleArgumentParser(prog="vllm")
+    make_arg_parser(parser.add_subparsers(dest="subparser").add_parser("serve"))
+    config = EngineArgs.from_cli_args(parser.parse_args(argv[1:])).create_load_config()
+    answer["loaders"].append(type(get_model_loader(config)).__name__)
 print("ANSWER" + json.dumps(answer))
 """
 
@@ -117,6 +127,18 @@ SPELLINGS = [
     [["--gpu-memory-utilization", ".9"], ["--device-memory-utilization", ".9"]],
 ]
 """Groups that vLLM's parser takes for the same; `inpod.arguments` has to agree."""
+LOADER_SETTINGS = [
+    ["--model-loader-extra-config", '{"concurrency":16}'],
+    ["--model_loader_extra_config={}", "--model-loader-extra-config.a.b=1", "--model_loader_extra_config.c+", "x,y"],
+    ["--model-l.concurrency", "16", "--model-l", '{"a":1.5}'],
+]
+"""What vLLM's loader of random weights refuses, so that a dry start must not pass it on."""
+
+
+def dry_start(*extra_args: str) -> list[str]:
+    engine = EngineSettings("CPU", extra_args=("--load-format", "runai_streamer", *extra_args, "--seed", "1"))
+    settings = ServeSettings("m", engine, CacheSettings(True, l1_size_bytes=1 << 30))
+    return dry_start_argv(Groundwork(settings, Versions("0.32.0", "0.5.6"), (), "", load_profiles()), 4711)
 
 
 def table_for_script(table: FlagTable) -> list[Any]:
@@ -139,6 +161,7 @@ def answer(engine_python: str) -> dict[str, Any]:
         "servers": servers,
         "tiers": [adapter(tier, IDENTITY) for tier in TIERS],
         "spellings": SPELLINGS,
+        "dry_starts": [dry_start(*given) for given in LOADER_SETTINGS],
     }
     done = subprocess.run(
         [engine_python, "-c", SCRIPT], input=json.dumps(asked), capture_output=True, text=True, timeout=600
@@ -167,6 +190,10 @@ def test_spellings_are_the_same_to_the_engine_and_to_the_identity(answer: dict[s
     for spellings, parsed in zip(SPELLINGS, answer["spellings"], strict=True):
         assert len(set(parsed)) == 1, spellings
         assert len({json.dumps(canonical(argv, flags, "0.32.0")) for argv in spellings}) == 1, spellings
+
+
+def test_a_dry_start_loads_random_weights_whatever_the_real_loader_is_told(answer: dict[str, Any]) -> None:
+    assert answer["loaders"] == ["DummyModelLoader"] * len(LOADER_SETTINGS)
 
 
 def test_lmcache_takes_every_tier_in_its_namespace(answer: dict[str, Any]) -> None:

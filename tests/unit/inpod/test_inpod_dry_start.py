@@ -199,6 +199,37 @@ def test_what_the_user_gave_for_serving_does_not_win(dry_settings: ServeSettings
     assert argv[len(argv) - argv[::-1].index("--load-format")] == "dummy"
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--model-loader-extra-config", '{"concurrency":16}'],
+        ['--model-loader-extra-config={"concurrency":16}'],
+        ["--model_loader_extra_config", '{"concurrency":16,"a":1.5}'],
+        ['--model_loader-extra_config={"concurrency":16,"a":1.5}'],
+        ["--model-l", '{"concurrency":16}'],
+        ["--model_loader_ex={}"],
+        ["--model-loader-extra-config.concurrency", "16"],
+        ["--model_loader_extra_config.concurrency=16", "--model-loader-extra-config.list+", "a,b"],
+        ["--model-loader.a.b=1", "--model-loader-extra-config", "{}", "--model-loader-extra-config", '{"c":2}'],
+    ],
+)
+@pytest.mark.parametrize("place", ["extra_args", "unsupported_args"])
+def test_settings_of_the_real_weights_loader_are_left_out(
+    dry_settings: ServeSettings, given: list[str], place: str
+) -> None:
+    """vLLM's loader of random weights raises ValueError for every extra setting."""
+    around = ("--load-format", "runai_streamer", *given, "--model-impl", "vllm", "--seed=1")
+    settings = replace(dry_settings, engine=EngineSettings("GPU", **{place: around}))
+    plain = replace(dry_settings, engine=EngineSettings("GPU", **{place: (*around[:2], *around[-3:])}))
+    made, without = (
+        dry_start_argv(Groundwork(asked, Versions("0.32.0", "0.5.6"), (), "", load_profiles()), 4711)
+        for asked in (settings, plain)
+    )
+    assert made == without
+    assert "--seed=1" in made
+    assert made[made.index("--model-impl") + 1] == "vllm"
+
+
 @pytest.mark.parametrize(("method", "construct", "dry"), [("Construct", True, False), ("DryStart", False, True)])
 def test_a_method_asked_for_is_the_only_one_tried(
     pod: DryPod, dry_settings: ServeSettings, method: str, construct: bool, dry: bool

@@ -48,6 +48,24 @@ def canonical(arguments: Sequence[str], flags: ProgramFlags, version: str) -> di
             sorted(plain.items())}  # fmt: skip
 
 
+def without(arguments: Sequence[str], name: str, flags: ProgramFlags) -> list[str]:
+    """Leave out a flag of one value, in every spelling, dotted keys included; the rest stays as it is.
+
+    Dotted keys cannot be overruled: vLLM appends what they add up to behind everything that was written.
+    """
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            return [*kept, argument, *rest]
+        written, equals, _ = argument.partition("=")
+        if not argument.startswith("--") or _name(written.partition(".")[0], flags, expand=True) != name:
+            kept.append(argument)
+        elif not equals:
+            next(rest, None)
+    return kept
+
+
 def _reviewed(version: str, read_from: str) -> bool:
     ours, theirs = parse_version(read_from), parse_version(version)
     return ours is not None and theirs is not None and theirs.release <= ours.release

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
+from .arguments import without
 from .classify import DRY_START_FAILED, check_architecture, classify_words, page_padded, prefix_caching_disabled
 from .engine_flags import own_arguments, shaping_flags
 from .engine_log import EngineLogFacts, read_engine_log
@@ -27,6 +28,7 @@ from .facts import ProbeReport, ServeSettings
 from .flag import LOOPBACK
 from .groundwork import Groundwork, prepare
 from .loopback import NoAnswer, ask
+from .neutral import ENGINE, load_neutral
 from .programs import locate
 from .refusal import Refusal
 
@@ -61,12 +63,14 @@ def dry_start_argv(work: Groundwork, port: int) -> list[str]:
     flags = shaping_flags(settings, versions.vllm, versions.lmcache, work.profiles)
     # There is no cache server yet, and the connector would wait for one. It does not change N.
     flags = [flag for flag in flags if flag.name != "--kv-transfer-config"]
-    flags += own_arguments(settings)
+    given = [argument for flag in [*flags, *own_arguments(settings)] for argument in flag.argv()]
+    # It is for the loader of the real weights; that of random ones refuses every extra setting.
+    given = without(given, "--model-loader-extra-config", load_neutral().programs[ENGINE])
     # Last, so that they win over what the user gave for serving.
     own = ["--load-format", "dummy", "--enforce-eager", "--host", LOOPBACK, "--port", str(port), "--max-num-seqs", "1"]
     if settings.engine.accelerator == "GPU":
         own += ["--gpu-memory-utilization", f"{settings.engine.gpu_memory_utilization_percent / 100:.2f}"]
-    return ["vllm", "serve", *[argument for flag in flags for argument in flag.argv()], *own]
+    return ["vllm", "serve", *given, *own]
 
 
 def _listen(argv: Sequence[str], port: int) -> tuple[str, dict[str, str]]:
