@@ -230,6 +230,39 @@ def test_settings_of_the_real_weights_loader_are_left_out(
     assert made[made.index("--model-impl") + 1] == "vllm"
 
 
+SMI = "GPU-{0}, NVIDIA H100 80GB HBM3, 9.0, 580.95, 81559"
+
+
+@pytest.mark.parametrize("method", ["DryStart", "Auto"])
+def test_a_probe_that_sees_more_gpus_than_its_pod_asked_for_refuses(
+    pod: DryPod, dry_settings: ServeSettings, method: str
+) -> None:
+    """A report of the first of them would have the engine, which sees them all, end with DeviceChanged for ever."""
+    gpu = replace(dry_settings, engine=EngineSettings("GPU"), gpu_count=1, probe_method=method)
+    pod.write(gpu)
+    pod.fake_program("nvidia-smi", f"print({SMI.format('a')!r}); print({SMI.format('b')!r})")
+    assert probe(pod)[0] == 1
+    assert failure(pod).code == "DeviceNotExclusive"
+    assert "sees 2 GPUs" in failure(pod).message
+    assert failure(pod).hint.endswith("use another spec.engine.image.")
+    assert not pod.engine_was_started
+
+
+def test_the_engine_sees_what_the_probe_reported(pod: DryPod, dry_settings: ServeSettings) -> None:
+    """Report and start compare like with like."""
+    plain = replace(dry_settings.cache, enabled=False)
+    settings = replace(dry_settings, engine=EngineSettings("GPU"), gpu_count=2, probe_method="DryStart", cache=plain)
+    pod.write(settings)
+    pod.says((FIXTURES / "healthy-with-cache.log").read_text().replace("device_config=cpu", "device_config=cuda"))
+    pod.fake_program("nvidia-smi", f"print({SMI.format('a')!r}); print({SMI.format('b')!r})")
+    status, said = probe(pod)
+    assert status == 0, said
+    assert [gpu.uuid for gpu in pod.layout.report().gpus] == ["GPU-a", "GPU-b"]
+    pod.fake_program("vllm", "")
+    status, said = pod.run("engine")
+    assert status == 0, said
+
+
 @pytest.mark.parametrize(("method", "construct", "dry"), [("Construct", True, False), ("DryStart", False, True)])
 def test_a_method_asked_for_is_the_only_one_tried(
     pod: DryPod, dry_settings: ServeSettings, method: str, construct: bool, dry: bool

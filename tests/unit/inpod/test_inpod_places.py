@@ -18,7 +18,7 @@ import pytest
 from qwen_cached_serve.inpod.checkpoint import resolve
 from qwen_cached_serve.inpod.environment import quiet
 from qwen_cached_serve.inpod.facts import Gpu, ProbeReport, ServeSettings, dumps
-from qwen_cached_serve.inpod.gpus import check_same_gpus, parse_gpus, visible_gpus
+from qwen_cached_serve.inpod.gpus import check_exclusive, check_same_gpus, parse_gpus, visible_gpus
 from qwen_cached_serve.inpod.layout import Layout, read_json, write_atomic
 from qwen_cached_serve.inpod.programs import engine_python, locate
 from qwen_cached_serve.inpod.refusal import Refusal
@@ -200,6 +200,20 @@ def test_b41_the_engine_must_see_exactly_the_probed_gpus() -> None:
     with pytest.raises(Refusal) as refused:
         check_same_gpus((one,), None, exclusive=True)
     assert refused.value.code == "DeviceMissing"
+
+
+def test_more_gpus_than_asked_for_are_nobodys_own() -> None:
+    one, two = parse_gpus(SMI)
+    check_exclusive((one,), 1)
+    check_exclusive((one, two), 2)
+    check_exclusive((one,), 2)  # two slices of one GPU
+    check_exclusive((), 1)  # no nvidia-smi: another vendor's
+    check_exclusive((one, two), 0)
+    with pytest.raises(Refusal, match=r"sees 2 GPUs, but spec\.engine\.accelerator\.gpu\.count asks for 1") as refused:
+        check_exclusive((one, two), 1)
+    assert refused.value.code == "DeviceNotExclusive"
+    for cause in ("NVIDIA_VISIBLE_DEVICES=all", "list strategy", "privileged", "spec.engine.image"):
+        assert cause in refused.value.hint
 
 
 @pytest.mark.case("B41")

@@ -112,7 +112,7 @@ def _report(work: Groundwork, config: Any, built: vllm_api.Constructed) -> Probe
         page_padding_bytes=built.page_padding_bytes,
         max_model_len=int(model.max_model_len),
         model_revision=work.commit,
-        gpus=work.engine_gpus,
+        gpus=work.gpus,
         node=os.environ.get("QCS_NODE_NAME", ""),
         timings_seconds=dict(work.watch.seconds),
     )

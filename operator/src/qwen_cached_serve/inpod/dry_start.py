@@ -186,7 +186,7 @@ def _report(work: Groundwork, facts: EngineLogFacts, metrics: dict[str, str], lo
         prefix_caching=settings.cache.enabled if caching is None else caching,
         max_model_len=facts.max_model_len or 0,
         model_revision=work.commit,
-        gpus=work.engine_gpus,
+        gpus=work.gpus,
         node=os.environ.get("QCS_NODE_NAME", ""),
         timings_seconds=dict(work.watch.seconds),
     )

@@ -44,6 +44,27 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
+def check_exclusive(visible: tuple[Gpu, ...], asked: int) -> None:
+    """Refuse a container that sees more GPUs than its pod asked for: engines of several pods would take the same one.
+
+    Fewer can be right: slices of one GPU (MIG, time-slicing) are listed as that one. `asked` 0 means any number.
+
+    Raises:
+        Refusal: DeviceNotExclusive.
+
+    """
+    if not asked or len(visible) <= asked:
+        return
+    raise Refusal(
+        "DeviceNotExclusive",
+        f"the container sees {len(visible)} GPUs, but spec.engine.accelerator.gpu.count asks for {asked}: nothing "
+        "tells which of them Kubernetes gave to this pod",
+        "Likely causes: the image sets NVIDIA_VISIBLE_DEVICES=all and the device plugin's list strategy is not envvar, "
+        "which would overrule it; or something makes the container privileged. Correct that, or use another "
+        "spec.engine.image.",
+    )
+
+
 def check_same_gpus(probed: tuple[Gpu, ...], visible: tuple[Gpu, ...] | None, *, exclusive: bool) -> None:
     """Refuse to start on other GPUs than the probed ones (case B41).
 

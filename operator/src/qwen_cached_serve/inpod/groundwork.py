@@ -15,7 +15,7 @@ from importlib import metadata
 
 from .checkpoint import resolve
 from .facts import Gpu, ServeSettings, Versions
-from .gpus import visible_gpus
+from .gpus import check_exclusive, visible_gpus
 from .profiles import Profiles, load_profiles, parse_version
 from .refusal import Refusal
 
@@ -48,18 +48,13 @@ class Groundwork:
     profiles: Profiles
     watch: Stopwatch = field(default_factory=Stopwatch)
 
-    @property
-    def engine_gpus(self) -> tuple[Gpu, ...]:
-        """Those that the engine asked for; a container can see more."""
-        return self.gpus[: self.settings.gpu_count] if self.settings.gpu_count else self.gpus
-
 
 def prepare(settings: ServeSettings) -> Groundwork:
     """Check the releases, list the GPUs and resolve the model.
 
     Raises:
-        Refusal: ProgramMissing, UnsupportedPair, ImageTooOld, CheckpointMissing, ModelAccessDenied,
-            ModelNotAvailableOffline.
+        Refusal: ProgramMissing, UnsupportedPair, ImageTooOld, DeviceNotExclusive, CheckpointMissing,
+            ModelAccessDenied, ModelNotAvailableOffline.
 
     """
     watch, profiles = Stopwatch(), load_profiles()
@@ -67,6 +62,7 @@ def prepare(settings: ServeSettings) -> Groundwork:
         versions = installed_versions()
         check_versions(settings, versions, profiles)
         gpus = (visible_gpus() or ()) if settings.engine.accelerator == "GPU" else ()
+        check_exclusive(gpus, settings.gpu_count)
     with watch.stage("model"):
         commit = resolve(settings.model, settings.revision)
         if commit:

@@ -17,6 +17,7 @@ CODES = frozenset(
         "ConstructFailed",
         "DeviceChanged",
         "DeviceMissing",
+        "DeviceNotExclusive",
         "DryStartFailed",
         "FixedTokensOutOfRange",
         "IdentityIncomplete",

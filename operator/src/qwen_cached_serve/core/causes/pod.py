@@ -64,6 +64,14 @@ CLASSES = (
         heals=True,
     ),
     FailureClass(
+        "DeviceNotExclusive",
+        _AREA,
+        "The container sees more GPUs than the pod asked for, so it cannot tell which ones are its own.",
+        _IMAGE,
+        "Use one without NVIDIA_VISIBLE_DEVICES=all, or the device plugin's list strategy envvar, which overrules it; "
+        "let nothing make the container privileged.",
+    ),
+    FailureClass(
         "ChunkLargerThanL1",
         _AREA,
         "A single chunk of this model does not fit the first tier of the cache.",
