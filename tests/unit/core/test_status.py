@@ -1035,6 +1035,15 @@ def test_a_status_stays_small_with_many_pods(resolved):
     assert result.status["identities"][0]["pods"] == 300
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_plan_of_a_pod_is_shown_whatever_its_address_family(resolved, host):
+    made = resolved()
+    told = status_of("probe", terminated(text=message(made, engine_host=host)), ready=True)
+    pod = serving_pod(made, probe=told)
+    arguments = judged(made, deployment(), [pod]).status["plan"]["engineArgs"]
+    assert arguments[arguments.index("--host") + 1] == host
+
+
 @pytest.mark.case("B44")
 def test_no_secret_reaches_the_status(resolved):
     made = resolved(

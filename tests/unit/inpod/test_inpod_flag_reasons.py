@@ -45,6 +45,7 @@ def cases(settings: ServeSettings, report: ProbeReport) -> dict[str, tuple[Serve
     return {
         "one GPU, the advised pair": (settings, report),
         "everything set, vLLM 0.33 and LMCache 0.5.7": (everything, versions(report, "0.33.0", "0.5.7")),
+        "a pod with an IPv6 address": (settings, replace(report, engine_host="::")),
         "an old pair": (settings, versions(report, "0.28.0", "0.5.4")),
         "a CPU": (cpu, replace(report, gpus=())),
         "without the cache, a fixed step": (

@@ -42,6 +42,13 @@ def test_chunk_and_tokens_follow_from_n(
     assert value_of(flags.cache_server_argv(settings, found), "--chunk-size") == str(chunk)
 
 
+def test_a_pod_with_an_ipv6_address_listens_on_both_families(settings: ServeSettings, report: ProbeReport) -> None:
+    both = flags.engine_argv(settings, replace(report, engine_host="::"))
+    plain = flags.engine_argv(settings, report)
+    assert value_of(both, "--host") == "::"
+    assert [argument for argument in plain if argument not in both] == ["0.0.0.0"]
+
+
 def test_chunk_blocks_multiply(settings: ServeSettings, report: ProbeReport) -> None:
     four = replace(settings, cache=replace(settings.cache, chunk_blocks=4))
     assert value_of(flags.cache_server_argv(four, report), "--chunk-size") == "3136"

@@ -437,6 +437,10 @@ def test_the_message_carries_it(settings: ServeSettings, report: ProbeReport) ->
     assert again.gpu_uuids == ()
 
 
+def test_where_the_engine_listens_does_not_count(settings: ServeSettings, report: ProbeReport) -> None:
+    assert name(settings, replace(report, engine_host="::")) == name(settings, report)
+
+
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=5), st.randoms())
 def test_the_order_of_components_never_matters(found: dict[str, str], random: Any) -> None:
     items = list(found.items())

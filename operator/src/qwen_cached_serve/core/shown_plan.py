@@ -6,10 +6,12 @@ them when the hash agrees; otherwise it shows nothing rather than something almo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from qwen_cached_serve.inpod.facts import Gpu, ProbeReport, ServeSettings, Versions
+from qwen_cached_serve.inpod.addresses import IPV6_WILDCARD
+from qwen_cached_serve.inpod.facts import IPV4_WILDCARD, Gpu, ProbeReport, ServeSettings, Versions
 from qwen_cached_serve.inpod.flags import cache_server_argv, engine_argv, tokens_per_step
 from qwen_cached_serve.inpod.message import CompactReport, argv_hash
 from qwen_cached_serve.inpod.redact import redact_arguments
@@ -17,6 +19,8 @@ from qwen_cached_serve.inpod.refusal import Refusal
 
 _LARGE = 1 << 40
 """More memory than any threshold of the rules, in bytes: a message does not say how much a GPU has."""
+_HOSTS = (IPV4_WILDCARD, IPV6_WILDCARD)
+"""Where engines listen; a message does not say it either."""
 _ARGUMENT_CHARACTERS = 8192
 _ARGUMENTS = 400
 
@@ -26,8 +30,9 @@ def plan_status(settings: ServeSettings, reports: Sequence[CompactReport]) -> di
     if not reports or len({report.argv_hash for report in reports}) != 1:
         return None
     report = reports[0]
-    for gpus in ((), _gpus(report, 0), _gpus(report, _LARGE)):
-        full = _full_report(report, gpus)
+    sights = itertools.product(_HOSTS, ((), _gpus(report, 0), _gpus(report, _LARGE)))
+    for host, gpus in sights:
+        full = _full_report(report, gpus, host)
         try:
             engine, server = engine_argv(settings, full), cache_server_argv(settings, full)
             tokens = tokens_per_step(settings, report.block_size)
@@ -54,7 +59,7 @@ def _gpus(report: CompactReport, memory: int) -> tuple[Gpu, ...]:
     return (Gpu(report.gpu_name, "", report.gpu_capability, report.gpu_driver, memory),)
 
 
-def _full_report(report: CompactReport, gpus: tuple[Gpu, ...]) -> ProbeReport:
+def _full_report(report: CompactReport, gpus: tuple[Gpu, ...], host: str) -> ProbeReport:
     return ProbeReport(
         block_size=report.block_size,
         kernel_block_size=report.kernel_block_size,
@@ -63,5 +68,6 @@ def _full_report(report: CompactReport, gpus: tuple[Gpu, ...]) -> ProbeReport:
         method="Construct",
         model_revision=report.model_revision,
         gpus=gpus,
+        engine_host=host,
         identity=report.identity,
     )

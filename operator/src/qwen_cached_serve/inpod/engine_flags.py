@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .facts import Gpu, ProbeReport, ServeSettings
+from .facts import IPV4_WILDCARD, Gpu, ProbeReport, ServeSettings
 from .flag import LOOPBACK, Flag, to_json, tokens_per_step, verbatim
 from .profiles import Profiles, VllmProfile, load_profiles
 from .refusal import Refusal
@@ -44,7 +44,7 @@ def engine_flags(settings: ServeSettings, report: ProbeReport, profiles: Profile
         )
     tokens = tokens_per_step(settings, report.block_size, profiles.for_lmcache(report.versions.lmcache))
     flags += _step_flags(settings, report, tokens, profiles)
-    flags += _serving_flags(settings)
+    flags += _serving_flags(settings, report.engine_host)
     return flags + own_arguments(settings)
 
 
@@ -201,13 +201,16 @@ def _small(gpu: Gpu, profile: VllmProfile) -> bool:
     return gpu.memory_bytes < 70 * _GIB or "a100" in gpu.name.lower() or gpu.capability in profile.small_capabilities
 
 
-def _serving_flags(settings: ServeSettings) -> list[Flag]:
+def _serving_flags(settings: ServeSettings, host: str) -> list[Flag]:
     engine = settings.engine
     flags = []
     if settings.served_names:
         why = "the first one is also the metrics' label"
         flags.append(Flag("--served-model-name", settings.served_names, why, "spec.model.servedNames"))
-    flags.append(Flag("--host", ("0.0.0.0",), "probes and the Service reach the pod's address", "rule"))
+    why = "probes and the Service reach the pod's address"
+    if host != IPV4_WILDCARD:
+        why += "; this pod has an IPv6 one, and a socket for :: takes both families"
+    flags.append(Flag("--host", (host,), why, "rule"))
     flags.append(Flag("--port", (str(settings.ports.engine),), "the Service's target port", "rule"))
     if engine.accelerator == "GPU":
         value = f"{engine.gpu_memory_utilization_percent / 100:.2f}"

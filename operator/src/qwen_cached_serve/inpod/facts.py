@@ -37,6 +37,7 @@ ENGINE_ARGV_FILE = "engine.argv.json"
 CACHE_SERVER_ARGV_FILE = "cache-server.argv.json"
 KNOWN_REGISTRATIONS_FILE = "registrations-before.json"
 
+IPV4_WILDCARD = "0.0.0.0"
 ENGINE_PORT = 8000
 CACHE_SERVER_PORT = 5555  # loopback only
 CACHE_SERVER_HTTP_PORT = 8080  # loopback only: unauthenticated /env, /run_script, /cache/clear
@@ -201,6 +202,8 @@ class ProbeReport:
     """Resolved commit of a hub id, empty for a path."""
     gpus: tuple[Gpu, ...] = ()
     node: str = ""
+    engine_host: str = IPV4_WILDCARD
+    """Where the engine listens (`inpod.addresses`): `::` in a pod with an IPv6 address."""
     identity: str = ""
     """Compatibility identity (DESIGN D7); empty without a cache."""
     identity_summary: str = ""

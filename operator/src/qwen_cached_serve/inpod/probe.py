@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import construct, dry_start
+from .addresses import wildcard
 from .classify import CONSTRUCT_FAILED, classify
 from .facts import (
     CACHE_SERVER_ARGV_FILE,
@@ -69,7 +70,7 @@ def run_probe(layout: Layout) -> int:
         with stop_raises():
             _remove_old_results(layout)
             settings = layout.settings()
-            report = _find(layout, settings)
+            report = dataclasses.replace(_find(layout, settings), engine_host=wildcard())
             engine, server = engine_argv(settings, report), cache_server_argv(settings, report)
             _write_results(layout, report, engine, server)
     except Terminated:
