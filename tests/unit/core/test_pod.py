@@ -362,12 +362,22 @@ def test_old_pods_go_first_unless_asked_otherwise(manifests, replicas, rollout, 
     assert manifests(spec)["Deployment"]["spec"]["strategy"] == strategy
 
 
+@pytest.mark.parametrize(("asked", "attempts"), [(60, 24), (61, 25), (86400, 17292)])
+def test_the_kubelet_only_stands_behind_the_start_limit_of_the_container(manifests, asked, attempts):
+    """A run of the gate that hangs takes five minutes and counts as one."""
+    made = manifests({"engine": {"startupTimeoutSeconds": asked}})
+    assert settings_of(made).startup_timeout_seconds == asked
+    gate = made["Deployment"]["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
+    assert gate["failureThreshold"] == attempts
+    assert gate["periodSeconds"] * attempts >= asked + 60
+
+
 @pytest.mark.case("B33")
 def test_slow_loads_are_waited_for(manifests):
     deployment = manifests()["Deployment"]["spec"]
     engine = deployment["template"]["spec"]["containers"][0]
     startup = engine["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] >= 3600
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 3660
     assert deployment["progressDeadlineSeconds"] > startup["periodSeconds"] * startup["failureThreshold"]
     assert engine["livenessProbe"]["httpGet"]["path"] == "/health"
     assert deployment["minReadySeconds"] < deployment["progressDeadlineSeconds"]

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from qwen_cached_serve.inpod.facts import CacheSettings, ProbeReport, ServeSettings, dumps
+from qwen_cached_serve.inpod.life import current_life, note
+from qwen_cached_serve.inpod.message import ProbeFailure, read
 from tests.machine import unavailable
 from tests.unit.inpod.pod_folder import PodFolder, wait_for
 
@@ -269,6 +271,106 @@ def test_the_engine_starts_with_no_signal_blocked_or_ignored(as_any_process: Sta
     changeable = ~(1 << 31 | 1 << 32)
     masks = {line.split()[0]: int(line.split()[1], 16) & changeable for line in said.splitlines()}
     assert masks == {"SigBlk:": 0, "SigIgn:": 0}
+
+
+START_WITH_A_FAKE_CLOCK = """
+import sys, time
+from pathlib import Path
+from qwen_cached_serve.inpod.layout import Layout
+from qwen_cached_serve.inpod.start import start_engine
+hours = Path(sys.argv[1])
+clock = lambda: time.monotonic() + 3600.0 * (int(hours.read_text()) if hours.exists() else 0)
+sys.exit(start_engine(Layout.from_environ(), clock))
+"""
+
+
+class TestStartLimit:
+    """An engine that does not pass its gate in time (3600 s by default) is ended, whatever the kubelet counts."""
+
+    @pytest.fixture
+    def container(self, pod: PodFolder) -> Callable[[str], Container]:
+        """Start the container with a fake engine and a fake clock, which `an_hour_later` moves."""
+
+        def begin(program: str) -> Container:
+            pod.fake_program("vllm", program)
+            with pod.log("engine").open("a", encoding="utf-8") as log:
+                process = subprocess.Popen(
+                    [pod.python, "-c", START_WITH_A_FAKE_CLOCK, str(pod.root / "hours")],
+                    env=pod.environ(), stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                )  # fmt: skip
+            pod.running.append(process)
+            return Container(pod, process, in_a_namespace=False)
+
+        return begin
+
+    @staticmethod
+    def an_hour_later(container: Container) -> None:
+        (container.pod.root / "hours").write_text("1")
+        container.kill(signal.SIGCHLD)  # it looks at the clock again
+
+    @staticmethod
+    def refusal(container: Container) -> ProbeFailure:
+        found = read(container.pod.layout.termination_log.read_text())
+        assert isinstance(found, ProbeFailure)
+        return found
+
+    def test_it_says_what_the_gate_saw_last(self, container: Start) -> None:
+        engine = container(SERVING)
+        engine.says("serving")
+        layout = engine.pod.layout
+        life = current_life(layout.registrations)
+        assert life is not None
+        note(layout.seen, life, "N = 784 everywhere; the warm-up request has got no answer")
+        self.an_hour_later(engine)
+        assert engine.ends_with() == 1
+        found = self.refusal(engine)
+        assert found.code == "StartupTimeout"
+        assert "3600 s after its container's start" in found.message
+        assert found.message.endswith("saw last: N = 784 everywhere; the warm-up request has got no answer")
+        assert "spec.engine.startupTimeoutSeconds" in found.hint
+        assert "qcs engine: StartupTimeout: " in engine.says("StartupTimeout")
+        assert is_gone(json.loads(layout.registrations.read_text())["pid"])
+
+    def test_what_was_seen_of_a_former_life_is_not_said(self, container: Start) -> None:
+        engine = container(LOADING)
+        engine.says("loading")
+        engine.pod.layout.seen.write_text(json.dumps({"life": "a former one", "seen": "something else"}))
+        self.an_hour_later(engine)
+        assert engine.ends_with() == 1
+        assert self.refusal(engine).message.endswith("saw last: nothing of this engine")
+
+    def test_one_that_does_not_end_is_killed_with_its_workers(self, container: Start) -> None:
+        engine = container(STUCK)
+        worker = int(engine.says("worker").split()[-1])
+        self.an_hour_later(engine)
+        assert engine.ends_with() == 1
+        assert self.refusal(engine).code == "StartupTimeout"
+        wait_for(lambda: is_gone(worker))
+
+    def test_one_that_has_passed_serves_on_and_drains(self, container: Start) -> None:
+        engine = container(SERVING)
+        engine.says("serving")
+        engine.pass_gate()
+        self.an_hour_later(engine)
+        engine.kill(signal.SIGTERM)
+        assert engine.ends_with() == 0
+        assert "StartupTimeout" not in engine.says("draining")
+        assert not engine.pod.layout.termination_log.exists()
+
+    def test_one_that_is_told_to_stop_is_not_overdue_as_well(self, container: Start) -> None:
+        engine = container(STUCK)
+        engine.says("worker")
+        engine.kill(signal.SIGTERM)
+        self.an_hour_later(engine)
+        assert engine.ends_with() == 128 + signal.SIGKILL
+        assert not engine.pod.layout.termination_log.exists()
+
+    def test_the_limit_is_the_resources_own(self, pod: PodFolder, cpu_settings: ServeSettings) -> None:
+        plain = replace(cpu_settings, cache=CacheSettings(enabled=False), startup_timeout_seconds=1)
+        pod.write(plain)
+        engine = start_in(pod, LOADING, ())
+        assert engine.ends_with() == 1
+        assert "the start-up gate 1 s after" in self.refusal(engine).message
 
 
 class TestDrain:

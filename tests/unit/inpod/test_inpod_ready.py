@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from qwen_cached_serve.inpod.engine_metrics import engine_block_size
 from qwen_cached_serve.inpod.facts import CacheSettings, Ports, ProbeReport, ServeSettings, dumps
 from qwen_cached_serve.inpod.layout import Layout
-from qwen_cached_serve.inpod.life import begin_life, current_life
+from qwen_cached_serve.inpod.life import begin_life, current_life, noted
 from qwen_cached_serve.inpod.ready import (
     NotReady,
     check_engine_block_size,
@@ -26,6 +26,7 @@ from qwen_cached_serve.inpod.ready import (
     warm_up_prompt,
 )
 from qwen_cached_serve.inpod.registrations import ServerStatus, parse_status
+from tests.unit.inpod.pod_folder import wait_for
 
 N = 2144
 WORKER = "4436339027237201773"
@@ -106,6 +107,8 @@ class FakePod(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _FakeHandler)
         self.answers: dict[str, tuple[int, str]] = {}
         self.completions: list[tuple[dict[str, Any], str | None]] = []
+        self.hold_completions = threading.Event()
+        self.hold_completions.set()
 
 
 class _FakeHandler(BaseHTTPRequestHandler):
@@ -117,6 +120,7 @@ class _FakeHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.completions.append((body, self.headers.get("Authorization")))
+        self.server.hold_completions.wait(60)
         self._answer(*self.server.answers.get(self.path, (200, "{}")))
 
     def _answer(self, status: int, text: str) -> None:
@@ -213,6 +217,31 @@ def test_each_failing_check_is_one_line(
     assert line in said
     assert said.count("\n") == 1
     assert not started.gate.exists()
+    assert line in noted(started.seen, started.registrations)
+    begin_life(started.registrations, [])
+    assert noted(started.seen, started.registrations) == ""
+
+
+def test_a_run_that_hangs_in_the_warm_up_has_said_so(started: Layout, pod: FakePod) -> None:
+    """The kubelet kills it after five minutes: what it would say then is never said."""
+    pod.hold_completions.clear()
+    run = threading.Thread(target=run_ready, args=(started,))
+    run.start()
+    try:
+        words = wait_for(lambda: noted(started.seen, started.registrations) if pod.completions else None)
+        assert words == (
+            "N = 2144 in engine and cache server, chunk 2144, all workers registered; the warm-up request has got no "
+            "answer"
+        )
+    finally:
+        pod.hold_completions.set()
+        run.join()
+    assert started.gate.exists()
+
+
+def test_a_full_disk_does_not_fail_the_gate(started: Layout, pod: FakePod) -> None:
+    started.seen.mkdir()  # nothing can be written there
+    assert run_ready(started) == 0
 
 
 def test_a_chunk_that_no_request_can_fill_is_a_note(

@@ -174,6 +174,7 @@ def resolve(serve: QwenCachedServe, operator: OperatorDefaults) -> Resolved:
             ranks=ranks,
             gpus=gpu.count if gpu else 0,
             l1_bytes=l1,
+            startup_seconds=timing.startup,
             probe_seconds=timing.probe,
             shutdown_seconds=timing.shutdown,
         ),

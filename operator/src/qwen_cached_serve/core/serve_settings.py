@@ -25,6 +25,7 @@ class Decided:
     """GPUs of one pod, 0 on CPU."""
     l1_bytes: int | None
     """None while the cache is off."""
+    startup_seconds: int
     probe_seconds: int
     shutdown_seconds: int
 
@@ -45,6 +46,7 @@ def serve_settings(serve: QwenCachedServe, decided: Decided) -> ServeSettings:
         served_names=served,
         pod_variables=pod_variables(engine.env or ()),
         gpu_count=decided.gpus,
+        startup_timeout_seconds=decided.startup_seconds,
         probe_timeout_seconds=decided.probe_seconds,
         probe_method=(spec.block_size_probe and spec.block_size_probe.method) or defaults.PROBE_METHOD,
         engine=EngineSettings(

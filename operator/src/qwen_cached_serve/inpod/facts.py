@@ -145,6 +145,8 @@ class ServeSettings:
     """Variables of the engine whose values are fields of the pod itself (its address, its name): no two pods have the
     same, so they count for the compatibility identity by name only."""
     gpu_count: int = 0
+    startup_timeout_seconds: int = 3600
+    """From the start of the engine's container until the engine has passed the start-up gate."""
     probe_timeout_seconds: int = 1800
     probe_method: str = "Auto"
     """`Construct`, `DryStart`, or `Auto`: the first, and the second where the first cannot be made to work."""

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from .processes import reap
 
@@ -27,6 +28,17 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 """Left ignored by the interpreter; an ignored signal stays so in the program that is executed."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartLimit:
+    """How long the program may take until it can have clients."""
+
+    ends: float
+    """By `clock`."""
+    overdue: Callable[[], int]
+    """Says so, while the program still runs; returns the exit status for the container."""
+    clock: Callable[[], float] = time.monotonic
+
+
 def run(
     command: Sequence[str],
     environ: Mapping[str, str],
@@ -34,11 +46,13 @@ def run(
     begin: Callable[[], None],
     may_drain: Callable[[], bool],
     patience_seconds: float,
+    limit: StartLimit,
 ) -> int:
     """Run `command` (its first word is a path) and return the exit status for the container, 128 + n for signal n.
 
     `begin` is called in the child before it becomes the program. A program that must stop and `may_drain` has all the
-    time that the kubelet gives; any other has `patience_seconds` before it is killed.
+    time that the kubelet gives; any other has `patience_seconds` before it is killed. One that may not drain when its
+    `limit` ends is told to stop in the same way.
 
     The calling process must have one thread, and has the signals of this module blocked afterwards.
     """
@@ -47,7 +61,7 @@ def run(
     # Signals are taken from a queue, one at a time; blocked ones are kept even for pid 1.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     child = _spawn(command, environ, begin, former)
-    status = _watch(child, may_drain, patience_seconds)
+    status = _watch(child, may_drain, patience_seconds, limit)
     # What it started goes with it, also where a shared process namespace outlives this container's pid.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
@@ -87,28 +101,41 @@ def _spawn(
         os._exit(1)
 
 
-def _watch(child: int, may_drain: Callable[[], bool], patience_seconds: float) -> int:
-    deadline: float | None = None
+def _watch(child: int, may_drain: Callable[[], bool], patience_seconds: float, limit: StartLimit) -> int:
+    kill_at: float | None = None
+    overdue_at: float | None = limit.ends
+    verdict: int | None = None
     while (status := reap(child)) is None:
-        if deadline is None:
-            number = signal.sigwaitinfo(_WATCHED).si_signo
-        else:
-            caught = signal.sigtimedwait(_WATCHED, max(0.0, deadline - time.monotonic()))
-            number = caught.si_signo if caught else signal.SIGKILL
-        if number == signal.SIGKILL:
+        number = _next_signal(overdue_at if kill_at is None else kill_at, limit.clock)
+        if number is None and kill_at is not None:
             _say(f"the engine serves nobody and has not ended {patience_seconds:.0f} s after being told to: killing it")
-            deadline = None
+            kill_at = overdue_at = None
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-        elif number in _FORWARDED:
+        elif number is None:
+            overdue_at = None
+            if not may_drain():
+                verdict = limit.overdue()
+                number = signal.SIGTERM
+        if number in _FORWARDED:
             # Only the program itself: it stops its own workers in its own order.
             os.kill(child, number)
-            if number in _STOPS and deadline is None and not may_drain():
-                deadline = time.monotonic() + patience_seconds
+            if number in _STOPS and kill_at is None and not may_drain():
+                kill_at = limit.clock() + patience_seconds
+    if verdict is not None:
+        return verdict
     if status < 0:
         _say(f"the engine was ended by signal {-status} ({signal.strsignal(-status)})")
         return 128 - status
     return status
+
+
+def _next_signal(until: float | None, clock: Callable[[], float]) -> int | None:
+    """Wait for a signal; None when the time has come first."""
+    if until is None:
+        return signal.sigwaitinfo(_WATCHED).si_signo
+    caught = signal.sigtimedwait(_WATCHED, max(0.0, until - clock()))
+    return caught.si_signo if caught else None
 
 
 def _say(text: str) -> None:

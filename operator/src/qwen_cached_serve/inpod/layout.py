@@ -32,6 +32,8 @@ from .refusal import Refusal
 
 GATE_FILE = "gate-passed.json"
 """Which life of the engine has passed the start-up gate."""
+SEEN_FILE = "gate-seen.json"
+"""What the start-up gate saw last of a life that has not passed it."""
 ALIVE_FILE = "cache-server-alive"
 """Touched while the cache server answers; its age tells how long the server has been gone."""
 RENEWAL_FILE = "cache-server-renewal"
@@ -61,6 +63,11 @@ class Layout:
     def gate(self) -> Path:
         """Which engine life passed the gate."""
         return self.state / GATE_FILE
+
+    @property
+    def seen(self) -> Path:
+        """What the gate saw last."""
+        return self.state / SEEN_FILE
 
     @property
     def registrations(self) -> Path:

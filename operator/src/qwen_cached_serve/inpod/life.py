@@ -6,6 +6,7 @@ process by pid and start time. The child that becomes the engine writes it first
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -48,6 +49,20 @@ def current_life(path: Path) -> Life | None:
 def gate_content(life: Life) -> dict[str, str]:
     """What the gate's file holds once this life has passed it."""
     return {"life": life.name}
+
+
+def note(path: Path, life: Life, words: str) -> None:
+    """Write down what the gate saw of a life; a full disk is no reason to fail the gate."""
+    with contextlib.suppress(OSError):
+        write_atomic(path, json.dumps({**gate_content(life), "seen": words}))
+
+
+def noted(path: Path, registrations: Path) -> str:
+    """What the gate saw last of the engine that runs now; empty when it has seen nothing of it."""
+    life, data = current_life(registrations), read_json(path)
+    if life is None or not isinstance(data, dict) or data.get("life") != life.name:
+        return ""
+    return str(data.get("seen") or "")
 
 
 def gate_passed(path: Path, gate: Path) -> bool:

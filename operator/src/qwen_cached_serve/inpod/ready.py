@@ -7,15 +7,17 @@ NotReady.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from .engine_metrics import METRICS_LIMIT_BYTES, engine_block_size
 from .facts import ProbeReport, ServeSettings
 from .layout import Layout, read_json, write_atomic
-from .life import current_life, gate_content
+from .life import current_life, gate_content, note
 from .loopback import NoAnswer, ask
 from .refusal import Refusal
 from .registrations import STATUS_LIMIT_BYTES, ServerStatus, parse_status
@@ -35,26 +37,30 @@ class NotReady(Exception):  # noqa: N818 - an answer, not a defect
 
 def run_ready(layout: Layout) -> int:
     """Run the gate once; 0 passed, 1 not (yet)."""
+    life = current_life(layout.registrations)
+    if life is None:
+        print("not ready: the engine has not been started yet", flush=True)
+        return 1
+    tell = functools.partial(note, layout.seen, life)
     try:
-        settings, life = layout.settings(), current_life(layout.registrations)
-        if life is None:
-            raise NotReady("the engine has not been started yet")
+        settings = layout.settings()
         if read_json(layout.gate) == gate_content(life):
             return 0
-        passed = check(settings, layout.report() if settings.cache.enabled else None, life.known_ids)
-    except NotReady as reason:
-        print(f"not ready: {reason}", flush=True)
-        return 1
-    except Refusal as refusal:
-        print(f"not ready: {refusal.message}", flush=True)
+        passed = check(settings, layout.report() if settings.cache.enabled else None, life.known_ids, tell)
+    except (NotReady, Refusal) as reason:
+        words = reason.message if isinstance(reason, Refusal) else str(reason)
+        tell(words)
+        print(f"not ready: {words}", flush=True)
         return 1
     write_atomic(layout.gate, json.dumps(gate_content(life)))
     print(f"ready: {passed}", flush=True)
     return 0
 
 
-def check(settings: ServeSettings, report: ProbeReport | None, known_ids: frozenset[str]) -> str:
-    """Make every check, in order; returns what was seen.
+def check(
+    settings: ServeSettings, report: ProbeReport | None, known_ids: frozenset[str], tell: Callable[[str], None]
+) -> str:
+    """Make every check, in order; returns what was seen. `tell` takes what is seen before the one that can hang.
 
     Raises:
         NotReady: the first check that fails.
@@ -69,8 +75,10 @@ def check(settings: ServeSettings, report: ProbeReport | None, known_ids: frozen
     status = _server_status(ports.cache_server_http)
     chunk = settings.cache.chunk_blocks * block_size
     check_server(status, block_size, chunk, known_ids, settings.engine.tensor_parallel_size)
-    warm_up = _warm_up(settings, report, chunk)
-    return f"N = {block_size} in engine and cache server, chunk {chunk}; {warm_up}"
+    found = f"N = {block_size} in engine and cache server, chunk {chunk}"
+    # The kubelet kills a run that takes too long, which then says nothing any more.
+    tell(f"{found}, all workers registered; the warm-up request has got no answer")
+    return f"{found}; {_warm_up(settings, report, chunk)}"
 
 
 def check_engine_block_size(metrics: str, block_size: int) -> None:

@@ -33,6 +33,7 @@ CODES = frozenset(
         "ProbeMissing",
         "ProgramMissing",
         "SettingsInvalid",
+        "StartupTimeout",
         "StoreNotSeparable",
         "StoreUnusable",
         "Terminated",

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 from . import credentials, forward
 from .environment import quiet
 from .former_life import let_go, registrations, renew
 from .gpus import check_same_gpus, visible_gpus
 from .layout import Layout
-from .life import begin_life, gate_passed
+from .life import begin_life, gate_passed, noted
 from .namespaces import prepare
 from .programs import locate
 from .refusal import Refusal
@@ -28,8 +29,9 @@ waits for its engine process, which does not listen before it has loaded.
 """
 
 
-def start_engine(layout: Layout) -> int:
+def start_engine(layout: Layout, clock: Callable[[], float] = time.monotonic) -> int:
     """Run `vllm serve …` for the life of the container."""
+    began = clock()
     _end_on_sigterm()
     try:
         settings = layout.settings()
@@ -55,6 +57,26 @@ def start_engine(layout: Layout) -> int:
         may_drain=lambda: gate_passed(layout.registrations, layout.gate),
         # The drain time is derived from the pod's grace period and shorter than it, whatever the user has set.
         patience_seconds=min(_LOADING_STOP_SECONDS, settings.engine.shutdown_timeout_seconds),
+        limit=forward.StartLimit(
+            ends=began + settings.startup_timeout_seconds,
+            overdue=lambda: refuse(layout, "engine", _overdue(layout, settings.startup_timeout_seconds)),
+            clock=clock,
+        ),
+    )
+
+
+def _overdue(layout: Layout, seconds: int) -> Refusal:
+    """Name what the gate waits for; the kubelet, which runs it, cannot: it kills a run that hangs and counts it as one.
+
+    The gate's last look is from a file, since this process must not wait for a program that may hang.
+    """
+    seen = noted(layout.seen, layout.registrations) or "nothing of this engine"
+    return Refusal(
+        "StartupTimeout",
+        f"the engine has not passed the start-up gate {seconds} s after its container's start; the gate saw last: "
+        f"{seen}",
+        "Raise spec.engine.startupTimeoutSeconds if the model was still loading, or keep downloads and compile caches "
+        "(spec.model.downloadVolume). Otherwise see the logs of containers engine (--previous) and cache-server.",
     )
 
 

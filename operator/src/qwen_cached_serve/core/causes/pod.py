@@ -183,6 +183,15 @@ CLASSES = (
         "Correct the field in the message; otherwise delete the pod, and report it if it comes back.",
     ),
     FailureClass(
+        "StartupTimeout",
+        _AREA,
+        "The engine has not passed the start-up gate in time, and its container ended it.",
+        "spec.engine.startupTimeoutSeconds",
+        "The message says what the gate saw last. If the model was still loading, raise the field or keep downloads "
+        "and compile caches (spec.model.downloadVolume); where a warm-up hangs, the engine's log tells why.",
+        heals=True,
+    ),
+    FailureClass(
         "Terminated",
         _AREA,
         "The probe was stopped before its end.",

@@ -30,6 +30,9 @@ MIN_READY_SECONDS = 5
 REVISION_HISTORY_LIMIT = 3
 
 _STARTUP_PERIOD_SECONDS = 5
+_STARTUP_SLACK_SECONDS = 60
+"""The engine's parent ends a start that takes too long, and says what the gate saw last (`inpod.start`). The kubelet
+counts failed runs of the gate, of which a hanging one takes its whole time limit: it only stands behind, and later."""
 _GATE_TIMEOUT_SECONDS = 300
 """One run of the start-up gate sends a request longer than N tokens; 37 s were seen on a slow processor, prompts of a
 larger model without a GPU take minutes."""
@@ -133,7 +136,9 @@ def deployment(resolved: Resolved, account: str, code: VolumeEntry) -> Deploymen
         cache_server=server,
         engine=engine,
         engine_startup=Attempts(
-            _STARTUP_PERIOD_SECONDS, -(-resolved.timing.startup // _STARTUP_PERIOD_SECONDS), _GATE_TIMEOUT_SECONDS
+            _STARTUP_PERIOD_SECONDS,
+            -(-(resolved.timing.startup + _STARTUP_SLACK_SECONDS) // _STARTUP_PERIOD_SECONDS),
+            _GATE_TIMEOUT_SECONDS,
         ),
         cache_server_startup=Attempts(
             _SERVER_PERIOD_SECONDS, -(-_server_start_seconds(resolved) // _SERVER_PERIOD_SECONDS), 5
