@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,17 @@ from qwen_cached_serve.inpod.groundwork import Groundwork
 from qwen_cached_serve.inpod.namespaces import adapter, namespace_of
 from qwen_cached_serve.inpod.neutral import ENGINE, load_neutral
 from qwen_cached_serve.inpod.profiles import load_profiles
+from tests.machine import unavailable
 
 pytestmark = pytest.mark.timeout(900)
 
 OPTIONS = Path(__file__).resolve().parents[1] / "unit/inpod/fixtures/options.json"
 
 SCRIPT = """
-import argparse, json, re, sys
+import argparse, json, re, socket, sys
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.entrypoints.launchers.launcher import create_server_socket
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from lmcache.cli.commands.server import ServerCommand
@@ -55,7 +58,7 @@ asked = json.load(sys.stdin)
 server = argparse.ArgumentParser()
 ServerCommand().add_arguments(server)
 parsers = {"vllm serve 0.32.0": make_arg_parser(FlexibleArgumentParser()), "lmcache server 0.5.6": server}
-answer = {"options": {}, "missed": {}, "sizes": [], "tiers": [], "spellings": [], "loaders": []}
+answer = {"options": {}, "missed": {}, "sizes": [], "tiers": [], "spellings": [], "loaders": [], "reached": []}
 for program, parser in parsers.items():
     parser.error = refuse
     answer["options"][program] = sorted({name for action in parser._actions for name in action.option_strings})
@@ -96,6 +99,12 @@ for argv in asked["dry_starts"]:
     make_arg_parser(parser.add_subparsers(dest="subparser").add_parser("serve"))
     config = EngineArgs.from_cli_args(parser.parse_args(argv[1:])).create_load_config()
     answer["loaders"].append(type(get_model_loader(config)).__name__)
+if asked["ipv6"]:
+    with create_server_socket(("::", 0), reuse_port=False) as sock:
+        sock.listen()
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, sock.getsockname()[1]), timeout=10).close()
+            answer["reached"].append(address)
 print("ANSWER" + json.dumps(answer))
 """
 
@@ -161,6 +170,7 @@ def answer(engine_python: str) -> dict[str, Any]:
         "servers": servers,
         "tiers": [adapter(tier, IDENTITY) for tier in TIERS],
         "spellings": SPELLINGS,
+        "ipv6": socket.has_dualstack_ipv6(),
         "dry_starts": [dry_start(*given) for given in LOADER_SETTINGS],
     }
     done = subprocess.run(
@@ -194,6 +204,13 @@ def test_spellings_are_the_same_to_the_engine_and_to_the_identity(answer: dict[s
 
 def test_a_dry_start_loads_random_weights_whatever_the_real_loader_is_told(answer: dict[str, Any]) -> None:
     assert answer["loaders"] == ["DummyModelLoader"] * len(LOADER_SETTINGS)
+
+
+def test_vllms_socket_for_ipv6_takes_ipv4_as_well(answer: dict[str, Any]) -> None:
+    """The gate, the relay and the operator's other checks in the pod ask on 127.0.0.1."""
+    if not socket.has_dualstack_ipv6():
+        unavailable("this kernel has no socket for both families")
+    assert answer["reached"] == ["127.0.0.1", "::1"]
 
 
 def test_lmcache_takes_every_tier_in_its_namespace(answer: dict[str, Any]) -> None:
