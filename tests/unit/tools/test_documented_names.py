@@ -29,7 +29,12 @@ from tests.unit.chart.test_chart_metrics import FILES, FIXTURES, RECORDED, alert
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "operator" / "src" / "qwen_cached_serve"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("*/README.md")),
+]
 TEXTS = [
     *DOCUMENTS,
     *sorted((ROOT / "examples").rglob("*.yaml")),
@@ -111,6 +116,13 @@ def test_every_make_target_and_module_exists(path):
         assert set(re.findall(r"(?:^|&& )make ([a-z][a-z-]*)", piece)) <= targets, piece
         for module in re.findall(r"\bpython3? -m ([a-z_][\w.]*)", piece):
             assert importlib.util.find_spec(module), piece
+
+
+def test_the_release_of_go_is_the_newest_that_a_module_asks_for():
+    files = (ROOT / "localkube" / "modules").glob("*/go.mod")
+    asked = [re.search(r"^go (\S+)$", file.read_text(), re.MULTILINE)[1] for file in files]
+    newest = max(asked, key=lambda release: [int(part) for part in release.split(".")])
+    assert f"Go {newest} or newer" in (ROOT / "README.md").read_text()
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
