@@ -29,7 +29,7 @@ Report = Callable[[str], None]
 
 _LINE_EVERY_S = 15.0
 _MANIFEST = "build.json"
-_NO_GO = "Install Go 1.26 or newer and put its bin folder on PATH."
+_NO_GO = "Install Go 1.26.7 or newer and put its bin folder on PATH."
 
 
 def bin_home() -> Path:

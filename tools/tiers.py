@@ -110,7 +110,7 @@ def missing_for_cluster() -> str:
     """Why the cluster tier cannot run here, or an empty string."""
     if shutil.which("go") or os.environ.get("KUBEBUILDER_ASSETS"):
         return ""
-    return "no Go and no KUBEBUILDER_ASSETS: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS"
+    return "no Go and no KUBEBUILDER_ASSETS: install Go 1.26.7 or newer, or set KUBEBUILDER_ASSETS"
 
 
 def missing_for_node() -> str:
@@ -118,7 +118,7 @@ def missing_for_node() -> str:
     if os.geteuid() != 0:
         return "a real node needs root: run as root"
     if not shutil.which("go"):
-        return "no Go: KUBEBUILDER_ASSETS holds a control plane only, the node's containerd is built; install Go 1.26"
+        return "no Go (KUBEBUILDER_ASSETS holds a control plane only, containerd is built): install Go 1.26.7 or newer"
     return ""
 
 

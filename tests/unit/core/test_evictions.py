@@ -563,6 +563,18 @@ def test_what_is_no_longer_so_is_taken_back(resolved):
     assert "evictions" not in world.status
 
 
+def test_a_replacement_that_is_seen_before_its_predecessor_goes_forgets_nothing(resolved):
+    """The watch's events about two pods come in either order (Kubernetes 1.34, a busy machine: one was forgotten)."""
+    world = moved_tag(resolved)
+    first = world.evicts()
+    world.pod("")  # no report yet; the evicted one still looks alive
+    assert world.evicts() is None
+    assert [entry["pod"] for entry in world.status["evictions"]] == [first]
+    del world.pods[first]
+    assert world.evicts() is None
+    assert [entry["pod"] for entry in world.status["evictions"]] == [first]
+
+
 def test_paused_keeps_what_was_decided_and_does_nothing(resolved):
     world = moved_tag(resolved)
     decided = world.evicts()

@@ -52,10 +52,13 @@ def test_without_the_cache_there_is_nothing_to_remark():
     ("settings", "words"),
     [
         (engine(max_model_len=783), "N = 784 is larger than maxModelLen 783: no request ever fills a block"),
-        (engine(max_model_len=784), "a cache entry holds 784 tokens, but maxModelLen is 784: no prompt is ever cached"),
+        (
+            engine(max_model_len=784),
+            "prompts of 784 tokens or fewer are never cached, but maxModelLen is 784: no prompt ever is",
+        ),
         (
             replace(engine(max_model_len=1568), cache=replace(BASE.cache, chunk_blocks=2)),
-            "a cache entry holds 1568 tokens, but maxModelLen is 1568",
+            "prompts of 1568 tokens or fewer are never cached, but maxModelLen is 1568",
         ),
         (
             replace(BASE, cache=replace(BASE.cache, chunk_blocks=3)),
@@ -64,6 +67,10 @@ def test_without_the_cache_there_is_nothing_to_remark():
         (
             engine(speculative_method="mtp", speculative_tokens=1),
             "prompts of 1600 tokens or fewer are never cached, longer ones in steps of 800",
+        ),
+        (
+            engine(speculative_method="mtp", speculative_tokens=1, max_model_len=1600),
+            "prompts of 1600 tokens or fewer are never cached, but maxModelLen is 1600: no prompt ever is",
         ),
         (engine(speculative_method="mtp", speculative_tokens=1), "LMCache/LMCache#4984, vllm-project/vllm#53912"),
         (engine(block_size=1024), "makes N = 1024 instead of 784, so every recurrent state takes 31 % more memory"),

@@ -263,6 +263,20 @@ def test_a_block_larger_than_the_context(resolved, limit, expected):
     assert short(result, "Ready") == ("True", "Serving")
 
 
+SPECULATIVE = {"engine": {"vllm": {"speculative": {"method": "mtp", "tokens": 1}}}}
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(1568, ("False", "BlockLargerThanContext")), (1569, ("True", "Effective"))]
+)
+def test_with_a_draft_a_prompt_needs_one_block_more(resolved, limit, expected):
+    made = resolved({"model": {"name": "Qwen/Qwen3.6-27B", "maxModelLen": limit}} | SPECULATIVE)
+    result = judged(made, deployment(), [serving_pod(made)])
+    assert short(result, "CacheEffective") == expected
+    assert "Prompts " in condition(result, "CacheEffective")["message"]
+    assert " 1568 tokens" in condition(result, "CacheEffective")["message"]
+
+
 def test_a_disabled_cache_is_no_fault(resolved):
     made = resolved({"cache": {"mode": "Disabled"}})
     pod = serving_pod(made)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from qwen_cached_serve.core.compatibility import compare, of_message
 from qwen_cached_serve.core.conditions import Condition
+from qwen_cached_serve.core.hits import chunk_tokens, never_cached_tokens
 from qwen_cached_serve.core.observed import CACHE_SERVER
 from qwen_cached_serve.core.podstate import NOT_REGISTERED, Phase, PodJudgement
 from qwen_cached_serve.core.validation import combination
@@ -130,14 +131,14 @@ def cache_effective(view: View) -> Condition:
         return Condition(kind, "False", "Disabled", "The cache is switched off (spec.cache.mode: Disabled).")
     size = next(iter(block_sizes(view)), None)
     limit = _context(view)
-    chunk = size * resolved.settings.cache.chunk_blocks if size else None
-    if chunk and limit and limit <= chunk:
+    never = never_cached_tokens(resolved.settings, size) if size else 0
+    if never and limit and limit <= never:
         return Condition(
             kind,
             "False",
             "BlockLargerThanContext",
-            f"A cache entry holds {chunk} tokens and the longest request {limit}: nothing can ever be cached. "
-            "Raise spec.model.maxModelLen or lower spec.cache.chunkBlocks.",
+            f"Prompts of {never} tokens or fewer are never cached, and the longest request has {limit}: nothing can "
+            "ever be cached. Raise spec.model.maxModelLen or lower spec.cache.chunkBlocks.",
         )
     down = next((pod for pod in view.current if pod.cache_down), None)
     if down and down.cache_down:
@@ -156,9 +157,10 @@ def cache_effective(view: View) -> Condition:
             f"The engine of pod {lost.pod.name} is not registered with its cache server; it registers again by itself, "
             "usually within half a minute.",
         )
-    if chunk is None or not any(pod.phase is Phase.SERVING for pod in view.current):
+    if size is None or not any(pod.phase is Phase.SERVING for pod in view.current):
         return Condition(kind, "Unknown", "NotServing", "No pod serves yet.")
-    return Condition(kind, "True", "Effective", f"Prompts longer than {chunk} tokens are cached, in steps of {chunk}.")
+    steps = chunk_tokens(resolved.settings, size)
+    return Condition(kind, "True", "Effective", f"Prompts longer than {never} tokens are cached, in steps of {steps}.")
 
 
 def _context(view: View) -> int | None:

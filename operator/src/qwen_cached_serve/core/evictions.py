@@ -208,10 +208,11 @@ def _unasked(view: View, memory: Sequence[Eviction], roll: bool) -> tuple[list[_
     older = older_pods(view.current, memory, view.deployment.template_hash if view.deployment else "")
     if not roll:
         return [], _STAY if older.pods else ""
-    begun = {one.uid for one in memory if one.reason == COMPATIBILITY}
-    unknown = [pod for pod in view.current if pod.pod.uid in begun and not pod.identity]
     found = [_Cause(pod, COMPATIBILITY, target) for pod, target in older.pods]
-    found += [_Cause(pod, COMPATIBILITY, certain=False) for pod in unknown]
+    if any(not pod.identity for pod in view.current):
+        # Nothing can be told now, which is no healing: a replacement may be seen before its predecessor is seen to go.
+        begun = {one.uid for one in memory if one.reason == COMPATIBILITY}
+        found += [_Cause(pod, COMPATIBILITY, certain=False) for pod in view.current if pod.pod.uid in begun]
     return found, _GO if older.pods else older.why_not
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qwen_cached_serve.core.blocksize import PredictedBlockSize
 from qwen_cached_serve.core.catalogue import CatalogueEntry
+from qwen_cached_serve.core.hits import chunk_tokens, never_cached_tokens
 from qwen_cached_serve.inpod.facts import ServeSettings
 from qwen_cached_serve.inpod.flags import Flag
 from qwen_cached_serve.inpod.profiles import load_profiles
@@ -44,7 +45,7 @@ def block_warnings(
 
 def _never_cached(settings: ServeSettings, predicted: PredictedBlockSize) -> list[str]:
     n, limit = predicted.block_size, settings.engine.max_model_len
-    chunk = n * settings.cache.chunk_blocks
+    chunk, never = chunk_tokens(settings, n), never_cached_tokens(settings, n)
     if limit is not None and n > limit:
         return [
             (
@@ -52,18 +53,16 @@ def _never_cached(settings: ServeSettings, predicted: PredictedBlockSize) -> lis
                 "nothing, neither in vLLM nor in LMCache (vllm-project/vllm#48401); raise spec.model.maxModelLen"
             )
         ]
-    if limit is not None and limit <= chunk:
+    if limit is not None and limit <= never:
         return [
             (
-                f"a cache entry holds {chunk} tokens, but maxModelLen is {limit}: no prompt is ever cached; "
+                f"prompts of {never} tokens or fewer are never cached, but maxModelLen is {limit}: no prompt ever is; "
                 "raise spec.model.maxModelLen"
             )
         ]
-    # A draft looks one block further back, so the last whole block of a prompt is computed again.
-    needed = chunk + (n if settings.engine.speculative_method else 0)
     return [
         (
-            f"prompts of {needed} tokens or fewer are never cached, longer ones in steps of {chunk} "
+            f"prompts of {never} tokens or fewer are never cached, longer ones in steps of {chunk} "
             "(LMCache/LMCache#4094, by design)"
         )
     ]

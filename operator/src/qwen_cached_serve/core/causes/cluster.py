@@ -26,7 +26,7 @@ CLASSES = (
     FailureClass(
         "Crashed",
         _AREA,
-        "A program crashed (a fault in native code: exit code 134, 135 or 139).",
+        "A program crashed (a fault in native code: exit code 134, 135, 136 or 139).",
         "spec.engine.image",
         "It starts again. If it comes back, read the log above the crash; another image, or a full /dev/shm for exit "
         "code 135.",

@@ -97,7 +97,7 @@ CLASSES = (
     FailureClass(
         "FixedTokensOutOfRange",
         _AREA,
-        "The fixed number of tokens per step is not between N and 2N-1.",
+        "The fixed number of tokens per step is below N, or 2N and more where LMCache is older than 0.5.4.",
         f"{_VLLM}.maxNumBatchedTokens.value",
         "Choose a value in the range of the message, or policy TwoBlocksMinusOne.",
     ),
