@@ -20,7 +20,7 @@ import yaml
 from aiohttp import web
 from yarl import URL
 
-_KEPT_HEADERS = ("Authorization", "Accept", "Content-Type", "User-Agent")
+_KEPT_HEADERS = ("Authorization", "Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _BODY_LIMIT = 16 << 20
 
 
@@ -91,6 +91,7 @@ class FaultyApi:
             connector=aiohttp.TCPConnector(limit=0, ssl=_trust(cluster)),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding",),
         )
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._serve)
@@ -197,7 +198,9 @@ def _trust(cluster):
 
 
 def _passed(upstream):
-    return {name: upstream.headers[name] for name in ("Content-Type", "Retry-After") if name in upstream.headers}
+    # Bodies go through as they came; the API server packs those above 128 KiB.
+    kept = ("Content-Type", "Content-Encoding", "Retry-After")
+    return {name: upstream.headers[name] for name in kept if name in upstream.headers}
 
 
 def _status(code, reason, message, retry_after=0):

@@ -3,7 +3,7 @@
 import pytest
 
 from qwen_cached_serve.kube import connection
-from qwen_cached_serve.kube.answers import error_of
+from qwen_cached_serve.kube.answers import error_of, object_in
 from qwen_cached_serve.kube.client import KubeClient
 from qwen_cached_serve.kube.port import (
     CONFIG_MAPS,
@@ -70,6 +70,13 @@ def test_paths():
     assert resource_of({"apiVersion": "apps/v1", "kind": "Deployment"}) is DEPLOYMENTS
     with pytest.raises(KeyError):
         resource_of({"apiVersion": "v1", "kind": "Secret"})
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>a proxy's page</html>", b"[]", b"null", b"\x1f\x8b packed"])
+def test_a_success_without_an_object_is_tried_again(body):
+    with pytest.raises(Transient, match="PATCH /x: the answer is no JSON"):
+        object_in(body, "PATCH /x")
+    assert object_in(b'{"kind": "Pod"}', "PATCH /x") == {"kind": "Pod"}
 
 
 async def test_no_kubeconfig_says_what_to_set(tmp_path, monkeypatch):

@@ -40,6 +40,22 @@ def _is_budget(cause: Mapping[str, Any]) -> bool:
     return cause.get("reason") == "DisruptionBudget"
 
 
+def object_in(raw: bytes, request: str) -> Manifest:
+    """Read the object that a success is answered with.
+
+    Raises:
+        Transient: there is none: what answered is not the API server, or something on the way spoiled it.
+
+    """
+    try:
+        found: Any = json.loads(raw)
+    except ValueError as error:
+        raise Transient(f"{request}: the answer is no JSON: {raw[:80]!r}") from error
+    if not isinstance(found, dict):
+        raise Transient(f"{request}: the answer is no JSON object: {raw[:80]!r}")
+    return found
+
+
 def parsed(raw: bytes) -> Manifest:
     """Read a JSON object; another answer (a proxy's page) becomes its message."""
     try:

@@ -15,7 +15,7 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.rest import RESTResponse
 
 from qwen_cached_serve.kube import connection
-from qwen_cached_serve.kube.answers import error_of, parsed
+from qwen_cached_serve.kube.answers import error_of, object_in, parsed
 from qwen_cached_serve.kube.body import apply_body
 from qwen_cached_serve.kube.port import (
     FIELD_MANAGER,
@@ -265,7 +265,8 @@ class KubeClient:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Manifest:
-        return parsed(await self._raw(method, path, query or [], body, content_type=content_type, accept=accept))
+        raw = await self._raw(method, path, query or [], body, content_type=content_type, accept=accept)
+        return object_in(raw, f"{method} {path}")
 
     async def _raw(
         self,
