@@ -35,6 +35,16 @@ def test_golden(case, update_golden):
     assert load_all(expected.read_text()) == manifests
 
 
+def test_texts_of_any_length_come_through_as_they_are():
+    texts = {f"file-{length}": ('é\n\t"{{ x }}' * length)[:length] for length in (0, 1, 1023, 1024, 1025, 70_000)}
+    serve = QwenCachedServe.model_validate_json(json.dumps(load_one((CASES[0] / "in.yaml").read_text())))
+    made = children(resolve(serve, OperatorDefaults()), texts)
+    config_map = render_children(made)[0]
+    assert config_map["data"] == dict(made.config_map.data)
+    assert set(texts.values()) <= set(config_map["data"].values())
+    assert list(config_map["data"]) == list(made.config_map.data)
+
+
 @pytest.mark.parametrize("version", ["1.34", "1.37"])
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name)
 def test_kubernetes_schemas_take_the_manifests(case, version):
