@@ -214,7 +214,7 @@ def run(size: int) -> Result:
             found.set_node_capacity(room, node["metadata"]["name"])
         for crd in sorted((ROOT / "crds").glob("*.yaml")):
             cluster.kubectl("apply", "--server-side", "-f", str(crd))
-        cluster.kubectl("wait", "--for=condition=Established", "crd/qwencachedserves.qwencache.dev", "--timeout=30s")
+        cluster.wait_until_served()
         cluster.apply(*yaml.safe_load_all("apiVersion: v1\nkind: Namespace\nmetadata: {name: bench}\n"))
         return asyncio.run(measure(cluster, size))
     finally:

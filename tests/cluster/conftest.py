@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import signal
-import time
 import uuid
 from pathlib import Path
 
@@ -63,21 +62,13 @@ def _install(cluster):
     assert crds, "crds/ is empty: run make crds"
     for crd in crds:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd))
-    _wait_until_served(cluster)
+    cluster.wait_until_served()
     shipped = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(ROOT / "config")).stdout))
     # Not the Deployment: the operator runs here from this checkout.
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     for namespaces_first in (True, False):
         part = [m for m in shipped if m["kind"] in kinds and (m["kind"] == "Namespace") is namespaces_first]
         cluster.apply(*part, field_manager="install")
-
-
-def _wait_until_served(cluster):
-    # `kubectl wait` fails on a definition that has no conditions yet, so the API itself is asked.
-    deadline = time.monotonic() + 30
-    while cluster.kubectl("get", "--raw", "/apis/qwencache.dev/v1alpha1/qwencachedserves", check=False).returncode:
-        assert time.monotonic() < deadline, "the API server does not serve the definition of crds/"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,13 @@ class Cluster:
             f"--field-manager={field_manager}", *extra,
         )  # fmt: skip
 
+    def wait_until_served(self):
+        """Wait for the definition of crds/; `kubectl wait` fails on one that has no conditions yet."""
+        deadline = time.monotonic() + 30
+        while self.kubectl("get", "--raw", "/apis/qwencache.dev/v1alpha1/qwencachedserves", check=False).returncode:
+            assert time.monotonic() < deadline, "the API server does not serve the definition of crds/"
+            time.sleep(0.1)
+
     def kubeconfig_for(self, namespace, account, path):
         """A kubeconfig with a token of that ServiceAccount and nothing else."""
         token = self.kubectl("create", "token", "-n", namespace, account, "--duration=1h").stdout.strip()
