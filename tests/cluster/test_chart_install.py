@@ -211,7 +211,7 @@ async def test_every_option_is_accepted_by_the_api_server(cluster, namespace, he
         assert "this cluster does not serve monitoring.coreos.com/v1 ServiceMonitor" in refused.stderr
         for path in monitoring_crds():
             cluster.kubectl("apply", "--server-side", "-f", str(path))
-        cluster.wait_until_served()
+        cluster.kubectl("wait", "--for=condition=Established", "crd", "-l", "!none", "--timeout=60s")
     try:
         helm.run(*arguments)
         objects = "servicemonitors,podmonitors,prometheusrules,networkpolicies,configmaps"
