@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from qwen_cached_serve.core.inputs import digest
 from qwen_cached_serve.core.resolve import Resolved
@@ -18,13 +17,7 @@ def digest_of(resolved: Resolved) -> str:
     settings = resolved.settings
     engine = dataclasses.replace(settings.engine, tokens_per_step=TokensPerStep(), tuned_max_num_seqs=None)
     parts = (
-        (settings.model, settings.revision, settings.gpu_count, settings.cache.enabled, resolved.image),
-        [_plain(part) for part in (engine, resolved.model, resolved.gpu, *resolved.engine_env, resolved.pod)],
+        (settings.model, settings.revision, settings.gpu_count, engine, settings.cache.enabled),
+        (resolved.image, resolved.model, resolved.gpu, resolved.engine_env, resolved.pod),
     )
-    return digest(json.loads(json.dumps(parts, default=_plain)))
-
-
-def _plain(part: object) -> object:
-    if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        return dataclasses.asdict(part)
-    return part if part is None else str(part)
+    return digest(repr(parts))

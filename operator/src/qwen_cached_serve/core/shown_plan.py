@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from qwen_cached_serve.inpod.addresses import IPV6_WILDCARD
-from qwen_cached_serve.inpod.facts import IPV4_WILDCARD, Gpu, ProbeReport, ServeSettings, Versions
+from qwen_cached_serve.inpod.facts import IPV4_WILDCARD, IPV6_WILDCARD, Gpu, ProbeReport, ServeSettings, Versions
 from qwen_cached_serve.inpod.flags import cache_server_argv, engine_argv, tokens_per_step
 from qwen_cached_serve.inpod.message import CompactReport, argv_hash
 from qwen_cached_serve.inpod.redact import redact_arguments

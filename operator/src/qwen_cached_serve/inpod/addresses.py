@@ -11,9 +11,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from .facts import IPV4_WILDCARD
+from .facts import IPV4_WILDCARD, IPV6_WILDCARD
 
-IPV6_WILDCARD = "::"
 _SCOPE_FIELD = 3
 _ROUTED_SCOPES = (["00"], ["40"])
 """Global (fd00::/8 too) and site-local, of /proc/net/if_inet6; loopback is 10, link-local 20."""

@@ -38,6 +38,7 @@ CACHE_SERVER_ARGV_FILE = "cache-server.argv.json"
 KNOWN_REGISTRATIONS_FILE = "registrations-before.json"
 
 IPV4_WILDCARD = "0.0.0.0"
+IPV6_WILDCARD = "::"
 ENGINE_PORT = 8000
 CACHE_SERVER_PORT = 5555  # loopback only
 CACHE_SERVER_HTTP_PORT = 8080  # loopback only: unauthenticated /env, /run_script, /cache/clear
