@@ -37,6 +37,8 @@ TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """For tests of the node: a kubelet's waits and an engine's start use one core, each of its two processes imports vLLM
 after the other. Files stay whole, since their tests share a cluster or a pod, and come in their folder's order.
 """
+FOUR_WORKERS = ("-n", "4", "--dist", "worksteal")
+"""For unit tests: those of the pod's processes wait most of the time, and stand side by side."""
 TWO_CLUSTERS = ("-n", "2", "--dist", "worksteal")
 """For the cluster tier: its tests wait for controllers, each in a namespace of its own, each worker on its own cluster.
 """
@@ -136,7 +138,7 @@ def lint() -> int:
 
 def unit() -> int:
     """Rules only: no cluster, no engine."""
-    return pytest("unit", "-n", "2", "-q")
+    return pytest("unit", *FOUR_WORKERS, "-q")
 
 
 def versions() -> int:

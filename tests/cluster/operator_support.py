@@ -161,12 +161,18 @@ class OperatorProcess:
                 self.process.wait(5)
 
 
-async def eventually(check, timeout=30.0, interval=0.05):
+LONGEST_REST_SECONDS = 0.4
+
+
+async def eventually(check, timeout=30.0, interval=None):
     """Wait until `check()` (plain or a coroutine function) is true and return its value.
 
     NotFound and failed assertions in it mean "not yet"; the last one is the reason given when time runs out.
+    Looks every `interval` seconds; by default often at first, then ever less: most conditions are of the kind that
+    takes either no time or seconds, and every look costs the API server what the operator needs (docs/measurements.md).
     """
     deadline = time.monotonic() + timeout
+    rest = interval or 0.05
     while True:
         reason, asked = None, time.monotonic()
         try:
@@ -180,4 +186,6 @@ async def eventually(check, timeout=30.0, interval=0.05):
         if time.monotonic() > deadline:
             raise AssertionError(f"not so after {timeout} s: {reason or check}") from reason
         # A check by kubectl is a process: as long a rest as it took leaves the others a core.
-        await asyncio.sleep(max(interval, time.monotonic() - asked))
+        await asyncio.sleep(max(rest, time.monotonic() - asked))
+        if interval is None:
+            rest = min(1.5 * rest, LONGEST_REST_SECONDS)

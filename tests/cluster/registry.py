@@ -23,7 +23,7 @@ class Registry:
         while True:
             with contextlib.suppress(ApiError):  # a busy API server, or a pod that went meanwhile
                 await self.step()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
     async def step(self):
         pods = await self.api.list_all(PODS, self.namespace)

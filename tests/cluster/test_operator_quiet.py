@@ -28,7 +28,7 @@ async def settled(api, namespace, operator, seconds=2.0):
         now = (await versions(api, namespace), operator.writes(), len(operator.events("reconciled")))
         if now != last:
             last, since = now, time.monotonic()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)  # a look is a dozen lists
     return last
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, Ports, ServeSettings
+from qwen_cached_serve.inpod.facts import CacheSettings, EngineSettings, L2Tier, Ports, ServeSettings
 from tests.engine.engine_pod import EnginePod, free_ports
 from tests.machine import locked, unavailable
 
@@ -105,19 +105,35 @@ def probe_pod(
 
 
 @pytest.fixture(scope="module")
-def chain(
+def new_pod(
     tmp_path_factory: pytest.TempPathFactory, engine_python: str, tiny_settings: ServeSettings
-) -> Iterator[EnginePod]:
-    """The whole pod: probed, cache server and engine running, gate passed."""
-    engine, cache_server, http, relay = free_ports(4)
-    settings = replace(tiny_settings, ports=Ports(engine, cache_server, http, relay))
-    pod = EnginePod(tmp_path_factory.mktemp("chain"), settings, engine_python)
-    try:
-        pod.bring_up()
-        yield pod
-    finally:
+) -> Iterator[Callable[[], EnginePod]]:
+    """Bring up one whole pod after the other: the model at one path, the second tier's volume at another, all else new.
+
+    Returned ones are probed, cache server and engine run, and the gate has passed.
+    """
+    root = tmp_path_factory.mktemp("node")
+    model = shutil.copytree(TINY, root / "model")
+    tier = L2Tier("disk", "Filesystem", path=str(root / "volume"))
+    cache = replace(tiny_settings.cache, l2=(tier,))
+    pods: list[EnginePod] = []
+
+    def make() -> EnginePod:
+        settings = replace(tiny_settings, model=str(model), cache=cache, ports=Ports(*free_ports(4)))
+        pods.append(EnginePod(root / f"pod-{len(pods)}", settings, engine_python))
+        pods[-1].bring_up()
+        return pods[-1]
+
+    yield make
+    for pod in pods:
         pod.close()
         pod.remove_own_segments()
+
+
+@pytest.fixture(scope="module")
+def chain(new_pod: Callable[[], EnginePod]) -> EnginePod:
+    """The first pod."""
+    return new_pod()
 
 
 @pytest.fixture(scope="session")

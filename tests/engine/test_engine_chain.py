@@ -1,4 +1,8 @@
-"""Probe, cache server, engine and gate as one pod on this host: hits after a restart, faults, the gate's refusal."""
+"""Probe, cache server, engine and gate as one pod on this host: hits after a restart, faults, the gate's refusal.
+
+The tests come in their order and share one pod, and at the end its volume: an engine's start costs more than all that is
+asked of it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ import pytest
 from qwen_cached_serve.inpod.cache_server_flags import REAP_FLAG
 from qwen_cached_serve.inpod.facts import CACHE_SERVER_ARGV_FILE, dumps
 from qwen_cached_serve.inpod.flags import engine_argv
+from qwen_cached_serve.inpod.namespaces import MARKER, namespace_of
 from tests.engine.engine_pod import BROKEN_SECONDS, EnginePod, free_ports, prompt, write_copy
 from tests.unit.inpod.pod_folder import members, wait_for
 
@@ -178,7 +183,7 @@ def test_an_engine_with_another_n_never_becomes_ready(neighbour: EnginePod) -> N
 
 
 def test_both_end_on_sigterm(chain: EnginePod, timings: dict[str, float | str]) -> None:
-    """The last one: the engine first answers what it was asked."""
+    """The engine first answers what it was asked."""
     with ThreadPoolExecutor() as clients:
         answer = clients.submit(chain.complete, prompt(40, seed=9), length=300)
         wait_for(lambda: chain.metric("vllm:num_requests_running") == 1)
@@ -190,3 +195,37 @@ def test_both_end_on_sigterm(chain: EnginePod, timings: dict[str, float | str]) 
         timings["drained_request_seconds"] = round(answer.result(), 1)
     assert not members(chain.engine.pid)
     assert not members(chain.cache_server.pid)
+
+
+def test_entries_outlive_the_pod_and_never_reach_another_model(
+    chain: EnginePod, new_pod: Callable[[], EnginePod], timings: dict[str, float | str]
+) -> None:
+    """Hits with the same identity, none with another model at the same path (DESIGN D7, D8).
+
+    By hand and without an identity, the other model got 8,576 wrong hits (facts/local-cluster.md §6).
+    """
+    identity = chain.layout.report().identity
+    volume = Path(chain.layout.settings().cache.l2[0].path)
+    store = volume / namespace_of(identity)
+    assert json.loads((store / MARKER).read_text(encoding="utf-8"))["identity"] == identity
+    assert len(list(store.glob("*.data"))) >= 4, "the first pod has stored its prompts"
+
+    second = new_pod()
+    assert second.layout.report().identity == identity
+    before = second.external_hits()
+    timings["l2_hit_seconds"] = round(second.complete(LONG), 2)
+    assert second.external_hits() - before == 4 * N
+    second.close()
+
+    config = Path(second.layout.settings().model) / "config.json"
+    changed = json.loads(config.read_text(encoding="utf-8"))
+    part = changed.get("text_config", changed)
+    part["rms_norm_eps"] = 2 * part.get("rms_norm_eps", 1e-6)
+    config.write_text(json.dumps(changed), encoding="utf-8")
+    third = new_pod()
+    report = third.layout.report()
+    assert report.identity != identity
+    before = third.external_hits()
+    third.complete(LONG)
+    assert third.external_hits() - before == 0
+    assert {path.name for path in volume.iterdir()} == {namespace_of(identity), namespace_of(report.identity)}

@@ -4,9 +4,12 @@
 
 CODE is the folder with the pod's scripts. Weights are random; when an engine is up, its metric `vllm:cache_config_info`
 is read, and then it answers a request. Each is a fork of this process with the engine core in it
-(VLLM_ENABLE_V1_MULTIPROCESSING=0): importing vLLM takes longer than such an engine's whole life.
+(VLLM_ENABLE_V1_MULTIPROCESSING=0): imports take longer than all else in such an engine's life, so this process imports
+what the first one had to import, before it forks the next.
 """
 
+import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -43,13 +46,22 @@ def answer(settings, version):
     return {"labels": info, "tokens": len(tokens[0])}
 
 
+def import_all(names):
+    """Import modules that another process has imported; the files of a model's own code are not among them."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def forked(settings, version, path):
-    """The answer of a child of its own; what it could not say is in its output."""
+    """The answer of a child of its own, and what it imported; what it could not say is in its output."""
     child = os.fork()
     if child == 0:
         status = 1
+        before = set(sys.modules)
         try:
-            path.write_text(json.dumps(answer(settings, version)), encoding="utf-8")
+            said = answer(settings, version)
+            path.write_text(json.dumps([said, sorted(set(sys.modules) - before)]), encoding="utf-8")
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -57,7 +69,7 @@ def forked(settings, version, path):
             sys.stderr.flush()
             os._exit(status)
     _, status = os.waitpid(child, 0)
-    return json.loads(path.read_text(encoding="utf-8")) if status == 0 else {"status": status}
+    return json.loads(path.read_text(encoding="utf-8")) if status == 0 else [{"status": status}, []]
 
 
 vllm_api.import_vllm()
@@ -66,5 +78,6 @@ questions = Path(sys.argv[2])
 answers = {}
 for number, (name, data) in enumerate(json.loads(questions.read_text(encoding="utf-8")).items()):
     print(f"engine for {name}", flush=True)
-    answers[name] = forked(load(ServeSettings, data), VERSION, questions.with_name(f"answer-{number}.json"))
+    answers[name], imported = forked(load(ServeSettings, data), VERSION, questions.with_name(f"answer-{number}.json"))
+    import_all(imported)
 print("ANSWERS" + json.dumps(answers), flush=True)

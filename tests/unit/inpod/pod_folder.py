@@ -76,9 +76,9 @@ class PodFolder:
         path.chmod(0o755)
 
     def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Environment of a container."""
+        """Environment of a container: the same in every test, since a variable of the engine's is part of its identity."""
         return {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
             "PATH": f"{self.programs}:{os.environ['PATH']}",
             "QCS_CODE_DIR": str(self.layout.code),
             "QCS_STATE_DIR": str(self.layout.state),

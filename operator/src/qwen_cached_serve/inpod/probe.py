@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -104,6 +105,8 @@ def summary(settings: ServeSettings, report: ProbeReport) -> str:
 def run_child(layout: Layout, method: str, result: Path) -> int:
     """The child's whole life: find the report and write it, or the refusal, to `result`."""
     die_with_parent()
+    # A fifth of an import of vLLM is collections that find nothing (docs/measurements.md), and nothing here lives long.
+    gc.disable()
     # As it is before vLLM is imported, which adds variables of its own.
     environ = dict(os.environ)
     try:
