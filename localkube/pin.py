@@ -7,6 +7,7 @@ requires ``k8s.io/kubernetes`` must replace each of them by the published v0 rel
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -59,6 +60,18 @@ def _go(arguments: list[str], folder: Path) -> str:
     return ran.stdout
 
 
+def main() -> int:
+    """Entry point of `python -m localkube.pin`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("release", nargs="+", help="of Kubernetes, such as v1.36.3")
+    try:
+        for wanted in parser.parse_args().release:
+            print(pin(wanted))
+    except LocalKubeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    for wanted in sys.argv[1:]:
-        print(pin(wanted))
+    sys.exit(main())

@@ -8,6 +8,7 @@ there is nothing to judge from. A vulnerability ends with 1, and so does a file 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import subprocess
@@ -114,6 +115,7 @@ def pip_audit() -> Path:
 
 def main() -> int:
     """Entry point of `python -m tools.audit`."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     outcomes = audit(pip_audit(), files())
     for line in words(outcomes):
         print(line)

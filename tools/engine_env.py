@@ -8,6 +8,7 @@ not at all.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import subprocess
@@ -59,4 +60,5 @@ def _make(target: Path, pins: Pins) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(ensure())

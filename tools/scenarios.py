@@ -8,6 +8,7 @@ docstring, otherwise by its name.
 
 from __future__ import annotations
 
+import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,4 +47,5 @@ def _cases(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     TARGET.write_text(page(), encoding="utf-8")

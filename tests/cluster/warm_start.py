@@ -4,6 +4,7 @@ What runs is `qwen_cached_serve.__main__.main` in a process of its own, with the
 a start from a shell would have. The shipped command itself runs in the node tier, in its image.
 """
 
+import atexit
 import contextlib
 import functools
 import multiprocessing
@@ -72,4 +73,7 @@ def _become_operator(arguments, environ, log):
     from qwen_cached_serve.__main__ import main
 
     sys.argv = ["qwen_cached_serve", *arguments]
-    sys.exit(main(arguments))
+    try:
+        sys.exit(main(arguments))
+    finally:
+        atexit._run_exitfuncs()  # a process of multiprocessing ends without: the kubeconfig's certificates would stay

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qwen_cached_serve.inpod.facts import ServeSettings
 from tests.unit.inpod.pod_folder import PodFolder, kill_all, wait_for
 
 BROKEN_SECONDS = 900
@@ -37,10 +39,21 @@ class EnginePod(PodFolder):
     engine: subprocess.Popen[str]
     cache_server: subprocess.Popen[str]
 
+    def __init__(self, root: Path, settings: ServeSettings, python: str) -> None:
+        super().__init__(root, settings, python)
+        # Short, since vLLM makes sockets there, whose names may have 107 characters; those of a killed engine stay.
+        self._temporary = tempfile.TemporaryDirectory(prefix="qcs-", dir="/tmp", ignore_cleanup_errors=True)
+
     def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Environment of the containers: offline, one GiB of KV space, the host's shared memory."""
         own = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "QCS_SHM_DIR": "/dev/shm"}
+        own["TMPDIR"] = self._temporary.name
         return super().environ({**own, **(more or {})})
+
+    def close(self) -> None:
+        """End everything, and remove the temporary files."""
+        super().close()
+        self._temporary.cleanup()
 
     def bring_up(self) -> dict[str, float]:
         """Probe, start both programs and wait for the gate; returns the seconds of each step."""

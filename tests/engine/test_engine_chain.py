@@ -1,7 +1,7 @@
 """Probe, cache server, engine and gate as one pod on this host: hits after a restart, faults, the gate's refusal.
 
-The tests come in their order and share one pod, and at the end its volume: an engine's start costs more than all that is
-asked of it.
+The tests come in their order and share one pod, and at the end its volume: an engine's start costs more than all that
+is asked of it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Versions that are there already stay; a release without a file is resolved from 
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,8 @@ def _tags(wheel: dict[str, Any]) -> frozenset[Tag]:
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("release", nargs="+", help="of vLLM")
+    for wanted in parser.parse_args().release:
         text = "\n".join(lines(resolved(wanted)))
         requirements(wanted).write_text(text + "\n", encoding="utf-8")

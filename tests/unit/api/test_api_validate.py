@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from qwen_cached_serve.api.problem import Problem
 from qwen_cached_serve.api.rules import RULES
 from qwen_cached_serve.api.v1alpha1 import API_VERSION, KIND, QwenCachedServe
 from qwen_cached_serve.api.v1alpha1.model import ModelSpec
@@ -245,3 +246,14 @@ def test_what_is_not_implemented_names_a_way_out():
     for rule in refused:
         for example in rule.rejects:
             assert any("not implemented yet" in line for line in refusals(**example).values())
+
+
+def test_a_problem_names_its_field_once():
+    """Rules name the field themselves, since the API server tells the path of the rule, which may be above it."""
+    assert str(Problem("spec.engine.type", "engine.type: SGLang is not there", "set vLLM")) == (
+        "spec.engine.type: SGLang is not there; set vLLM"
+    )
+    assert str(Problem("spec.engine", "engine.type: SGLang is not there", "set vLLM")) == (
+        "spec.engine: engine.type: SGLang is not there; set vLLM"
+    )
+    assert str(Problem("", "no document", "give one")) == "no document; give one"

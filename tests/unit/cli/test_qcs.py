@@ -323,6 +323,14 @@ def test_validate(qcs, file):
     assert qcs("validate", "-q", good)[:2] == (0, "")
 
 
+def test_validate_warns_on_standard_error(qcs, file):
+    path = file(resource({"unsupported": {"engineArgs": ["--seed=1"]}}))
+    code, out, error = qcs("validate", path)
+    assert (code, out.endswith(": ok\n")) == (0, True)
+    assert "warning: spec.unsupported is in use" in error
+    assert qcs("validate", "-q", path) == (0, "", "")
+
+
 def test_validate_knows_figures_that_the_engine_would_refuse(qcs, file):
     env = [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "0.02"}]
     code, out, _ = qcs("validate", file(resource({"engine": {"accelerator": {"type": "CPU"}, "env": env}})))

@@ -76,7 +76,7 @@ class PodFolder:
         path.chmod(0o755)
 
     def environ(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Environment of a container: the same in every test, since a variable of the engine's is part of its identity."""
+        """Environment of a container, the same in every test: an engine's variables are part of its identity."""
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
             "PATH": f"{self.programs}:{os.environ['PATH']}",

@@ -18,4 +18,6 @@ class Problem:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        return f"{self.field}: {self.message}; {self.remedy}".removeprefix(": ")
+        # The API server tells the path of a rule, which may be above the field, so that its message names the field.
+        message = self.message.removeprefix(f"{self.field.removeprefix('spec.')}: ")
+        return f"{self.field}: {message}; {self.remedy}".removeprefix(": ")

@@ -1,4 +1,4 @@
-"""`qcs validate`: every reason why a resource would be refused, by the API server or by the operator."""
+"""`qcs validate`: every reason why a resource would be refused, by the API server or by the operator, and warnings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class Checked:
     """One resource and what is wrong with it."""
 
     label: str
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What the operator would note in the condition `SpecAccepted`."""
 
 
 def check_files(files: list[str]) -> list[Checked]:
@@ -34,14 +36,14 @@ def check_files(files: list[str]) -> list[Checked]:
         ours = [document for document in documents if document.ours]
         if not ours:
             raise CliError(f"{file}: holds no {KIND}; write apiVersion: {GROUP}/v1alpha1 and kind: {KIND}")
-        checked += [Checked(document.label, _problems(document)) for document in ours]
+        checked += [_judged(document) for document in ours]
     return checked
 
 
-def _problems(document: Document) -> tuple[str, ...]:
+def _judged(document: Document) -> Checked:
     try:
         # What the API server cannot know, resolving tells: the operator answers that with SpecAccepted=False.
-        resolve(parse(document.data), OperatorDefaults())
+        resolved = resolve(parse(document.data), OperatorDefaults())
     except REFUSALS as error:
-        return reasons(error)
-    return ()
+        return Checked(document.label, problems=reasons(error))
+    return Checked(document.label, warnings=resolved.warnings)

@@ -120,7 +120,7 @@ def render(
 @app.command()
 def validate(
     files: Annotated[list[str], typer.Argument(help="resource files, - for standard input")],
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="print problems only")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="print problems only, no warnings")] = False,
 ) -> None:
     """Judge resources as the API server and the operator would; exit status 1 when one is refused."""
     from qwen_cached_serve.cli.checking import check_files
@@ -131,6 +131,8 @@ def validate(
             print_lines(f"{result.label}: {problem}" for problem in result.problems)
         elif not quiet:
             print(f"{result.label}: ok")
+            for warning in result.warnings:
+                print(f"{result.label}: warning: {warning}", file=sys.stderr)
     if any(result.problems for result in checked):
         raise typer.Exit(1)
 
