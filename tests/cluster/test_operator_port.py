@@ -34,6 +34,23 @@ async def test_a_repeated_apply_changes_nothing(api, namespace):
     assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
+async def test_the_answer_of_what_is_immutable_is_what_is_there(api, namespace):
+    """The server is asked for the metadata only (hundreds of kilobytes else); the rest is what was sent."""
+    told = []
+    original = api._request
+
+    async def request(*arguments, **options):
+        told.append(await original(*arguments, **options))
+        return told[-1]
+
+    api._request = request
+    made = await api.apply(config_map(namespace, a="1") | {"immutable": True})
+    assert told[-1]["kind"] == "PartialObjectMetadata"
+    del api._request
+    live = await api.get(CONFIG_MAPS, namespace, "c")
+    assert made == live
+
+
 async def test_errors_have_the_servers_words(api, namespace):
     with pytest.raises(NotFound, match='configmaps "c" not found'):
         await api.get(CONFIG_MAPS, namespace, "c")

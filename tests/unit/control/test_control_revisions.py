@@ -70,8 +70,10 @@ async def test_a_revision_is_stored_before_its_children():
     assert not [request for request in bench.api.requests if request[:2] == ("list", "ControllerRevision")], (
         "what is new has no revisions"
     )
-    assert order[0] == ("apply", "ControllerRevision")
-    assert {kind for verb, kind in order[1:] if verb == "apply"} == RENDERED
+    assert {kind for verb, kind in order if verb == "apply"} == {"ControllerRevision", *RENDERED}
+    before = order[: order.index(("apply", "ControllerRevision"))]
+    assert before in ([], [("apply", "ConfigMap")]), "only the files, which are named by their content, need not wait"
+    assert order.index(("apply", "Deployment")) == len(RENDERED), "the last of the children"
     [record] = bench.revisions()
     manifest = bench.api.of(CONTROLLER_REVISIONS)[record.name]
     assert manifest["metadata"]["ownerReferences"][0]["name"] == "q"
@@ -79,6 +81,28 @@ async def test_a_revision_is_stored_before_its_children():
     assert bench.status()["revision"] == {"updated": record.name}
     assert bench.api.of(DEPLOYMENTS)["q"]["metadata"]["annotations"][names.REVISION_ANNOTATION] == record.name
     assert len(json.dumps(manifest)) < 200_000
+
+
+async def test_without_its_revision_a_new_resource_has_its_files_and_nothing_else():
+    """A ConfigMap is named by its content and may be written beside the revision; all else waits for that."""
+    bench = Bench()
+    bench.api.refuse["apply", "ControllerRevision"] = Forbidden("exceeded quota", status=403)
+    await bench.look()
+    assert {kind for verb, kind in writes(bench) if verb == "apply"} == {"ControllerRevision", "ConfigMap"}
+    assert bench.condition("Ready")["reason"] == "ApplyForbidden"
+    await bench.look()
+    assert {kind for kind, _, _ in bench.api.objects} >= {"ControllerRevision", *RENDERED}
+
+
+@pytest.mark.parametrize("broken", ["ControllerRevision", "ConfigMap"])
+async def test_no_deployment_before_its_revision_and_its_files(broken):
+    bench = Bench()
+    bench.api.refuse["apply", broken] = Transient("no answer", status=0)
+    with pytest.raises(Transient):
+        await bench.look()
+    assert not bench.api.of(DEPLOYMENTS)
+    await bench.look()
+    assert bench.api.of(DEPLOYMENTS)
 
 
 @pytest.mark.case("B35")

@@ -12,8 +12,8 @@ Order and safety:
 - an immutable ConfigMap whose content is not ours any more is made anew, since it cannot be corrected;
 - optional children (a NetworkPolicy, for instance) come before the Deployment, too, but nothing waits for them: what
   the API server says of one is told, and the pods roll;
-- the revision they are made from is stored before any of them: a process that ends in between leaves nothing that the
-  next one would not find again;
+- the revision they are made from is stored before any of them but a new ConfigMap, which is named by its content and
+  touches nothing: a process that ends in between leaves nothing that the next one would not find again, or remove;
 - an old ConfigMap or account goes only when no pod, no ReplicaSet and no stored revision names it: a rollback needs it
   (D4). As long as the cache does not know every pod and ReplicaSet, nothing goes.
 """
@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -135,19 +136,23 @@ class Applier:
         due = [(m, reason) for m, reason in due if resource_of(m) not in OPTIONAL]
         missing = [m for m, _ in due if _place(m) not in snapshot.children]
         report.refusals += await self._taken(snapshot, missing)
-        if not report.refusals and store:
-            await self._store(store, report)
         if report.refusals:
             return report
         first = [(m, reason) for m, reason in due if resource_of(m) is not DEPLOYMENTS]
-        ends = await asyncio.gather(
-            *(self._apply(snapshot, m, reason, report) for m, reason in first),
-            *(self._apply_optional(snapshot, m, reason, report) for m, reason in optional),
-            return_exceptions=True,
-        )
-        for end in ends:  # raised only now, so that none of them is still on its way
-            if isinstance(end, BaseException):
-                raise end
+        new_files = [one for one in first if _is_new_file(snapshot, one[0])]
+        others = [one for one in first if not _is_new_file(snapshot, one[0])]
+
+        async def stored_and_others() -> None:
+            if store:
+                await self._store(store, report)
+            if not report.refusals:
+                await _together(
+                    *(self._apply(snapshot, m, reason, report) for m, reason in others),
+                    *(self._apply_optional(snapshot, m, reason, report) for m, reason in optional),
+                )
+
+        # The ConfigMap is the largest request by far, and the revision the next: the pods wait for both.
+        await _together(*(self._apply(snapshot, m, reason, report) for m, reason in new_files), stored_and_others())
         if not report.refusals:
             for manifest, reason in due:
                 if resource_of(manifest) is DEPLOYMENTS:
@@ -257,8 +262,19 @@ class Applier:
         self._applied(kind, written, reason, report)
 
 
+async def _together(*steps: Coroutine[Any, Any, None]) -> None:
+    """Take steps beside each other; what went wrong is raised when none of them is on its way any more."""
+    for end in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(end, BaseException):
+            raise end
+
+
 def _place(manifest: Manifest) -> tuple[Resource, str]:
     return resource_of(manifest), str(manifest["metadata"]["name"])
+
+
+def _is_new_file(snapshot: Snapshot, manifest: Manifest) -> bool:
+    return resource_of(manifest) is CONFIG_MAPS and _place(manifest) not in snapshot.children
 
 
 def why_due(snapshot: Snapshot, manifest: Manifest) -> str:

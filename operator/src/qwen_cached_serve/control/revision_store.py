@@ -5,6 +5,8 @@ What a revision stores never changes, so its tuning is read once.
 
 from __future__ import annotations
 
+import asyncio
+
 from qwen_cached_serve.control.cache import Cache, Key, Snapshot
 from qwen_cached_serve.control.composition import revision_manifest
 from qwen_cached_serve.core import names, stored
@@ -71,7 +73,9 @@ class RevisionStore:
 
     async def create(self, snapshot: Snapshot, record: Record, content: Content) -> None:
         """Store a revision; one that is there already is met by its name."""
-        self._cache.wrote(await self._port.apply(revision_manifest(snapshot.serve, record, content)))
+        # Packing takes ten milliseconds, in which the children's requests are on their way.
+        manifest = await asyncio.to_thread(revision_manifest, snapshot.serve, record, content)
+        self._cache.wrote(await self._port.apply(manifest))
 
     async def mark(self, snapshot: Snapshot, record: Record) -> None:
         """Write a revision's number and annotations."""

@@ -18,6 +18,8 @@ from qwen_cached_serve.kube import connection
 from qwen_cached_serve.kube.answers import error_of, object_in, parsed
 from qwen_cached_serve.kube.body import apply_body
 from qwen_cached_serve.kube.port import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     FIELD_MANAGER,
     PODS,
     Conflict,
@@ -40,7 +42,10 @@ APPLY = "application/apply-patch+yaml; charset=utf-8"
 """With a parameter the library takes the body as we write it."""
 MERGE = "application/merge-patch+json"
 ANYTHING = "*/*"
-METADATA_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_OF_LIST = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_OF_ONE = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+IMMUTABLE = (CONFIG_MAPS, CONTROLLER_REVISIONS)
+"""Hundreds of kilobytes, which the answer to an apply would repeat: what was sent is what is there."""
 
 Observe = Callable[[str, str], None]
 """Called with (method, code) after every request; code is `<error>` when no answer came, as client-go reports it."""
@@ -115,7 +120,7 @@ class KubeClient:
         """See `Port.list_identities`."""
         versions: dict[str, str] = {}
         version = ""
-        async for page in self.pages(resource, namespace, selector, PAGE_SIZE, METADATA_ONLY):
+        async for page in self.pages(resource, namespace, selector, PAGE_SIZE, METADATA_OF_LIST):
             found = [item["metadata"] for item in page.get("items") or []]
             versions |= {metadata["uid"]: metadata["resourceVersion"] for metadata in found}
             version = version or page["metadata"]["resourceVersion"]
@@ -253,7 +258,10 @@ class KubeClient:
         path = resource_of(manifest).path(metadata["namespace"], metadata["name"], subresource)
         query = [("fieldManager", FIELD_MANAGER), ("force", "true"), ("fieldValidation", validation)]
         query += [("dryRun", "All")] if dry_run else []
-        return await self._request("PATCH", path, query, manifest, content_type=APPLY)
+        if resource_of(manifest) not in IMMUTABLE:
+            return await self._request("PATCH", path, query, manifest, content_type=APPLY)
+        answer = await self._request("PATCH", path, query, manifest, content_type=APPLY, accept=METADATA_OF_ONE)
+        return {**manifest, "metadata": answer["metadata"]}
 
     async def _request(
         self,
