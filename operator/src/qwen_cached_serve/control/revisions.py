@@ -8,8 +8,8 @@ together, and keeps the history. Three things it is careful about:
   and annotations only;
 - before a revision is made, the API server is asked for the existing ones: believing a cache that lags would render
   anew, and so restart, what should stay;
-- a revision is stored before its children are applied (new ConfigMaps beside it). A process that ends in between leaves a revision that the next
-  one finds and applies.
+- a revision is stored before its children are applied (a new ConfigMap beside it). A process that ends in between
+  leaves a revision that the next one finds and applies.
 """
 
 from __future__ import annotations
