@@ -47,7 +47,7 @@ def answer(settings, version):
 
 
 def import_all(names):
-    """Import modules that another process has imported; the files of a model's own code are not among them."""
+    """Import modules that another process has; what it made without a file of that name is left to the next one."""
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
