@@ -34,7 +34,7 @@ CI_RELEASES = ("0.29.0", "0.32.0")
 """Of vLLM, for the versions tier in CI; `make test-versions` has the oldest supported line, too."""
 TIERS = frozenset({"lint", "unit", "cluster", "chart", "versions", *CI_NODE_TIERS})
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""For tests of the node: a kubelet's waits and an engine's start use one core, each of its two processes imports vLLM
+"""For tests of the node: a kubelet's waits and an engine's start use one core, each of its three processes imports vLLM
 after the other. Files stay whole, since their tests share a cluster or a pod, and come in their folder's order.
 """
 FOUR_WORKERS = ("-n", "4", "--dist", "worksteal")

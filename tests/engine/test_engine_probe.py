@@ -126,6 +126,7 @@ def judged(
         text=True,
         timeout=900,
     )
+    pod.close()
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
     return dict(zip(asked, json.loads(line.removeprefix("ANSWER")), strict=True))
